@@ -181,8 +181,8 @@ def _crawl_pages(
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name, contextlib.ExitStack() as stack:
         options = {"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
         if nodes == 1:
-            one = stack.enter_context(servers.server(Path(name), options=options, binary=server))
-            url, all_nodes = one.url, [one]
+            valkey = stack.enter_context(servers.server(Path(name), options=options, binary=server))
+            url, all_nodes = valkey.url, [valkey]
         else:
             # In callgrind, a node may not reply for seconds.
             options["cluster-node-timeout"] = "60000"

@@ -60,5 +60,5 @@ def metered(server: Server, cost: Cost) -> Iterator[None]:
         made = count - calls.get(name, 0)
         cost.commands += made
         cost.sent += made if name in SENT else 0
-    # Of the four questions asked here, the last is not in its own answer.
+    # Four commands are sent here; the last one does not count itself.
     cost.commands -= 3

@@ -29,7 +29,7 @@ import msgspec
 from bench.figures import Figure
 from shoal.frontier import Frontier, keys
 from shoal.frontier.history import Step
-from tests.api.served import Served
+from tests.api.process import ApiProcess
 from tests.dashboard.fleet import Fleet
 from tests.servers import wait_until
 
@@ -125,16 +125,16 @@ async def _measure(
             started = time.monotonic()
             times = sorted(await asyncio.to_thread(_request, api, crawl, seconds))
             passed = time.monotonic() - started
-            store, served = (await _cpu(frontier) - before) / passed, (_process_cpu(api.process.pid) - own) / passed
+            store, api_cpu = (await _cpu(frontier) - before) / passed, (_process_cpu(api.process.pid) - own) / passed
             used = [(_busy(part) - then) / passed / len(part) for part, then in zip(cores, busy, strict=True)]
             longest = longest_block(api, blocked)
     return {
         "median": times[len(times) // 2], "p99": times[int(len(times) * 0.99)], "store_cpu": store * 100,
-        "api_cpu": served * 100, "blocked": longest, "own_busy": used[0] * 100, "others_busy": used[1] * 100,
+        "api_cpu": api_cpu * 100, "blocked": longest, "own_busy": used[0] * 100, "others_busy": used[1] * 100,
     }  # fmt: skip
 
 
-def longest_block(api: Served, file: Path) -> float:
+def longest_block(api: ApiProcess, file: Path) -> float:
     """In ms, since the last call."""
     file.unlink(missing_ok=True)
     api.process.send_signal(signal.SIGUSR1)
@@ -142,7 +142,7 @@ def longest_block(api: Served, file: Path) -> float:
 
 
 @contextlib.contextmanager
-def _viewers(api: Served, count: int, crawl: str) -> Iterator[None]:
+def _viewers(api: ApiProcess, count: int, crawl: str) -> Iterator[None]:
     """In another process, which gets the CPU time that is left: browsers are on other machines."""
     command = ["nice", "-n", "19", sys.executable, "-m", "bench.dashboard_cost", api.host, str(api.port), str(count)]
     process = subprocess.Popen([*command, crawl], stdout=subprocess.PIPE) if count else None
@@ -178,7 +178,7 @@ async def _view(host: str, port: int, path: str, opened: asyncio.Event) -> None:
     raise SystemExit(f"The server has closed the connection to {path}.")
 
 
-def _request(api: Served, crawl: str, seconds: float) -> list[float]:
+def _request(api: ApiProcess, crawl: str, seconds: float) -> list[float]:
     connection = http.client.HTTPConnection(api.host, api.port)
     times = []
     following = time.monotonic()

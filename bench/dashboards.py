@@ -19,7 +19,7 @@ from bench.figures import Figure, table
 from bench.machine import machine
 from tests.dashboard.browser import Browser, chromium
 from tests.dashboard.fleet import Fleet, fleet
-from tests.site.answers import page
+from tests.site.responses import page
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs/reference/benchmarks.md"
 _BEGIN, _END = "<!-- dashboards -->", "<!-- end of dashboards -->"

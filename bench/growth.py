@@ -71,31 +71,31 @@ async def _in_turns(
     size: Size, small: tuple[int, int], large: tuple[int, int], *, batches: int, rounds: int
 ) -> tuple[list[dict[str, Cost]], list[dict[str, Cost]]]:
     """Repeats on a small and a large frontier, each given as URLs and hosts."""
-    found: tuple[list[dict[str, Cost]], list[dict[str, Cost]]] = ([], [])
+    both: tuple[list[dict[str, Cost]], list[dict[str, Cost]]] = ([], [])
     with Server(durable=False) as first, Server(durable=False) as second:
-        async with await Workload.open(first) as one, await Workload.open(second) as two:
-            await one.fill(*small)
-            await two.fill(*large)
+        async with await Workload.open(first) as small_workload, await Workload.open(second) as large_workload:
+            await small_workload.fill(*small)
+            await large_workload.fill(*large)
             first.persist()
             second.persist()
             for _ in range(size.repeats):
-                for costs, workload in zip(found, (one, two), strict=True):
+                for costs, workload in zip(both, (small_workload, large_workload), strict=True):
                     costs.append(await workload.cycle(batches, rounds))
-    return found
+    return both
 
 
 def _peers_in_turns(size: Size, few: int, many: int, hosts: int) -> list[tuple[Cost, Cost]]:
-    found = []
+    both = []
     with Server(durable=False) as first, Server(durable=False) as second:
-        one, two = Peer(first), Peer(second)
-        one.fill(few, hosts)
-        two.fill(many, hosts)
+        small_peer, large_peer = Peer(first), Peer(second)
+        small_peer.fill(few, hosts)
+        large_peer.fill(many, hosts)
         first.persist()
         second.persist()
         for _ in range(size.repeats):
-            costs = [peer.cycle(10, hosts) for peer in (one, two)]
-            found.append((costs[0]["add"] + costs[0]["lease"], costs[1]["add"] + costs[1]["lease"]))
-    return found
+            costs = [peer.cycle(10, hosts) for peer in (small_peer, large_peer)]
+            both.append((costs[0]["add"] + costs[0]["lease"], costs[1]["add"] + costs[1]["lease"]))
+    return both
 
 
 def _whole(costs: dict[str, Cost]) -> Cost:

@@ -74,7 +74,7 @@ async def latency(size: Size) -> list[Figure]:
 
 async def _once(workload: Workload, sleeper: Connection, number: int) -> float:
     await asyncio.to_thread(sleeper.recv)
-    # It has said that it goes to sleep; asking all shards first takes it a few milliseconds.
+    # The worker has reported that it goes to sleep. Before it does, it checks all shards for a few milliseconds.
     await asyncio.sleep(random.uniform(0.04, 0.08))
     began = time.monotonic()
     await workload.frontier.add("bench", [f"https://fresh{number:06d}.example/page"])

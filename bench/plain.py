@@ -44,7 +44,7 @@ def item_row(item: Item) -> list[Any]:
 
 
 def apart(batch: Sequence[Stored]) -> tuple[list[Record], list[Item]]:
-    return [one for one in batch if isinstance(one, Record)], [one for one in batch if isinstance(one, Item)]
+    return [row for row in batch if isinstance(row, Record)], [row for row in batch if isinstance(row, Item)]
 
 
 def into_file(path: Path, opener: Callable[[Path], Any], write: Callable[[Any, Sequence[Stored]], None]) -> Run:
@@ -67,7 +67,7 @@ def write_csv(file: Any, batch: Sequence[Stored]) -> None:
 
 
 def into_warc(path: Path) -> Run:
-    """FastWARC's writer with the sink's level of gzip: the same three records of an answer, with digests."""
+    """FastWARC's writer with the sink's level of gzip: the same three records of a response, with digests."""
     from fastwarc.stream_io import GzipWriter
     from fastwarc.warc import WarcRecord, WarcRecordType
 
@@ -76,11 +76,11 @@ def into_warc(path: Path) -> Run:
     def records_of(capture: Capture) -> list[Any]:
         page = capture.page
         head = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-        answer = f"HTTP/1.1 {page.status} OK\r\n{head}\r\n".encode() + page.body
-        asked = "".join(f"{name}: {value}\r\n" for name, value in capture.request_headers)
+        response = f"HTTP/1.1 {page.status} OK\r\n{head}\r\n".encode() + page.body
+        headers = "".join(f"{name}: {value}\r\n" for name, value in capture.request_headers)
         contents = (
-            (WarcRecordType.response, "application/http; msgtype=response", answer),
-            (WarcRecordType.request, "application/http; msgtype=request", f"GET / HTTP/1.1\r\n{asked}\r\n".encode()),
+            (WarcRecordType.response, "application/http; msgtype=response", response),
+            (WarcRecordType.request, "application/http; msgtype=request", f"GET / HTTP/1.1\r\n{headers}\r\n".encode()),
             (WarcRecordType.metadata, "application/warc-fields", b"fetchTimeMs: 43\r\n"),
         )
         made = []

@@ -43,8 +43,10 @@ async def _repeat(workload: Workload, hosts: int, visits: int) -> Cost:
         with metered(workload.server, cost):
             for _ in range(_BATCHES):
                 leases = await frontier.lease(hosts=hosts, visits=visits)
-                await frontier.add(CRAWL, [link for one in leases for link in workload.urls(one.host, len(one.visits))])
-                made = [visit.url for one in leases for visit in one.visits]
+                await frontier.add(
+                    CRAWL, [link for lease in leases for link in workload.urls(lease.host, len(lease.visits))]
+                )
+                made = [visit.url for lease in leases for visit in lease.visits]
                 await frontier.validators.remember(CRAWL, [(url, _MODIFIED) for url in made])
                 await workload.acknowledge(leases)
                 cost.urls += len(made)
@@ -70,7 +72,7 @@ def _figures(costs: dict[tuple[int, int], list[Cost]], waiting: int) -> list[Fig
     for term, (name, note) in enumerate(
         (("a page", "fitted to the shapes, as the next two"), ("a lease", ""), ("a batch", "its four calls"))
     ):
-        values = [one[term] for one in fitted]
+        values = [coefficients[term] for coefficients in fitted]
         figures.append(Figure(name=f"server CPU of {name}", unit="us", values=values, note=note))
     return figures
 

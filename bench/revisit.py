@@ -30,8 +30,8 @@ from bench.revisit_rules import (
 )
 from bench.size import Size
 from shoal.politeness.revisit import Bounds
-from tests.site.changing import changing
-from tests.system.commanding import LOCAL, Shell
+from tests.site.changing_site import changing
+from tests.system.shell import LOCAL, Shell
 
 _TARGETS = {3.5: 0.6, 14.0: 0.8}
 # Of the site with real workers, a day is four seconds: histories have a resolution of one second, and the highest rate

@@ -112,7 +112,7 @@ class Adaptive:
     histogram: Counter[int] = field(default_factory=Counter)
     price: float = 0.0
     stale: int = 0
-    dice: random.Random = field(default_factory=lambda: random.Random(3))
+    rng: random.Random = field(default_factory=lambda: random.Random(3))
 
     def next_days(self, page: Page, passed: float, changed: bool | None) -> float:
         if page.rate is not None:
@@ -120,7 +120,7 @@ class Adaptive:
         if page.rate is None or changed is None:
             page.rate = first_rate(self.bounds)
         else:
-            page.rate = learn(page.rate, passed * DAY, changed=changed, dice=self.dice.random())
+            page.rate = learn(page.rate, passed * DAY, changed=changed, dice=self.rng.random())
         self.histogram[page.rate.rate_class] += 1
         self.stale -= 1
         if self.stale <= 0:
@@ -222,14 +222,14 @@ def site(count: int, until: float, seed: int = 1) -> list[Page]:
 
     The others change from four times a day to once in a year, evenly by the logarithm of their rate.
     """
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     pages = []
     for number in range(count):
         rates = (1 / 3650, 1 / 365) if number % 2 else (1 / 365, 4.0)
-        per_day = math.exp(dice.uniform(*map(math.log, rates)))
-        changes, moment = [], dice.expovariate(per_day)
+        per_day = math.exp(rng.uniform(*map(math.log, rates)))
+        changes, moment = [], rng.expovariate(per_day)
         while moment < until:
             changes.append(moment)
-            moment += dice.expovariate(per_day)
+            moment += rng.expovariate(per_day)
         pages.append(Page(per_day, changes))
     return pages

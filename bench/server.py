@@ -49,9 +49,9 @@ class Server:
         until = time.monotonic() + _START_SECONDS
         while not self._answers():
             if time.monotonic() > until or self._process.poll() is not None:
-                said = (folder / "log").read_text()
+                message = (folder / "log").read_text()
                 self.stop()
-                raise RuntimeError(f"The server did not start:\n{said}")
+                raise RuntimeError(f"The server did not start:\n{message}")
             time.sleep(0.02)
 
     @property

@@ -101,18 +101,18 @@ def with_items(number: int) -> list[Stored]:
 
 
 def captures(number: int) -> list[Capture]:
-    """Answers of 39 KB of HTML."""
+    """Responses of 39 KB of HTML."""
     chance = random.Random(1)
     words = _words(chance)
-    found = []
+    made = []
     for at in range(number):
         body = "".join(f'<p class="c{n % 7}"><a href="/page-{n}.html">{words(40)}</a>\n' for n in range(128)).encode()
         page = Response(
             url=f"https://docs.example/{chance.getrandbits(32)}/page-{at}.html", status=200, headers=_HEADERS,
             body=body, address="192.0.2.1", http_version="1.1", bytes_received=9_000, started_at=1.7e9 + at,
         )  # fmt: skip
-        found.append(Capture(crawl="bench", page=page, request_headers=_ASKED))
-    return found
+        made.append(Capture(crawl="bench", page=page, request_headers=_ASKED))
+    return made
 
 
 def through_sink(uri: str, *, spider: bool = False) -> Run:
@@ -142,7 +142,7 @@ def contests(stack: ExitStack, folder: Path) -> dict[str, Contest]:
             how,
         )
 
-    found = {
+    by_name = {
         "sqlite": Contest(
             lambda at: through_sink(str(folder / f"{at}.db")),
             lambda at: plain.into_sqlite(folder / f"plain{at}.db"),
@@ -168,10 +168,10 @@ def contests(stack: ExitStack, folder: Path) -> dict[str, Contest]:
         ),
     }  # fmt: skip
     if shutil.which("psql"):
-        found |= _postgresql(stack.enter_context(databases.postgresql(durable=True)))
+        by_name |= _postgresql(stack.enter_context(databases.postgresql(durable=True)))
     if shutil.which("mariadb"):
-        found |= _mysql(stack.enter_context(databases.mariadb()))
-    return found
+        by_name |= _mysql(stack.enter_context(databases.mariadb()))
+    return by_name
 
 
 def _postgresql(server: databases.Database) -> dict[str, Contest]:

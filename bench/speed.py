@@ -43,7 +43,7 @@ async def speed(size: Size) -> list[Figure]:
 def _figures(
     phases: dict[str, list[Cost]], ours: list[Cost], theirs: list[dict[str, Cost]], start: int
 ) -> list[Figure]:
-    both = [one["add"] + one["lease"] for one in theirs]
+    both = [costs["add"] + costs["lease"] for costs in theirs]
     urls = f"{ours[0].urls:,} URLs a repeat, {start:,} waiting, {_HOSTS:,} hosts; scrapy-redis {both[0].urls:,}"
     figures = []
     for phase, name in (
@@ -52,10 +52,10 @@ def _figures(
         ("lease", "lease, server CPU"),
         ("acknowledge", "acknowledge, server CPU"),
     ):
-        peers = [one["add" if phase == "scatter" else phase].server_us for one in theirs if phase != "acknowledge"]
+        peers = [costs["add" if phase == "scatter" else phase].server_us for costs in theirs if phase != "acknowledge"]
         figures.append(Figure(name=name, unit="us/URL", values=[cost.server_us for cost in phases[phase]], peers=peers))
     for phase in PHASES:
-        peers = [one[phase].client_us for one in theirs if phase != "acknowledge"]
+        peers = [costs[phase].client_us for costs in theirs if phase != "acknowledge"]
         values = [cost.client_us for cost in phases[phase]]
         figures.append(Figure(name=f"{phase}, client CPU", unit="us/URL", values=values, peers=peers))
     pairs = list(zip(ours, both, strict=True))

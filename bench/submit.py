@@ -26,12 +26,12 @@ _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\nCon
 
 
 async def submit(size: Size) -> list[Figure]:
-    """The time from sending the request to the first byte at a host that nobody knew, its robots.txt."""
+    """The time from sending the request to the first byte of its robots.txt at a new host."""
     count = 60 if size.quick else 200
     with Server(durable=True) as server, tempfile.TemporaryDirectory(prefix="bench-submit-") as folder:
         place = Path(folder)
         (place / "shoal.toml").write_text(f'[outputs]\nmain = "{place / "main.db"}"\n')
-        async with _site(count) as (hosts, asked):
+        async with _site(count) as (hosts, arrivals):
             flags = ("--allow-network", "127.0.0.0/8", "--store", server.url)
             with (
                 _running(place, "worker", "--workers", _WORKERS, *flags),
@@ -40,7 +40,7 @@ async def submit(size: Size) -> list[Figure]:
                 client = Client(await _address(place), timeout_seconds=30)
                 while len(await asyncio.to_thread(client.workers)) < _WORKERS:  # noqa: ASYNC110 - it sends no signal
                     await asyncio.sleep(0.1)
-                times = [await _once(client, host, asked) for host in hosts]
+                times = [await _once(client, host, arrivals) for host in hosts]
                 await asyncio.to_thread(client.close)
     times.sort()
     how = f"{count} crawls, one after the other, {_WORKERS} idle workers, over HTTP, append-only store"
@@ -50,40 +50,40 @@ async def submit(size: Size) -> list[Figure]:
     ]
 
 
-async def _once(client: Client, host: str, asked: dict[str, asyncio.Future[float]]) -> float:
-    asked[host] = asyncio.get_running_loop().create_future()
+async def _once(client: Client, host: str, arrivals: dict[str, asyncio.Future[float]]) -> float:
+    arrivals[host] = asyncio.get_running_loop().create_future()
     # Workers come to rest after what was before: its one page is made, and they look at others' shards, too.
     await asyncio.sleep(random.uniform(0.3, 0.4))
     began = time.monotonic()
     await asyncio.to_thread(client.submit, seeds=[f"http://{host}/"], outputs=["main"], delay_seconds=0)
-    return (await asyncio.wait_for(asked[host], 30) - began) * 1000
+    return (await asyncio.wait_for(arrivals[host], 30) - began) * 1000
 
 
 @contextlib.asynccontextmanager
 async def _site(count: int) -> AsyncIterator[tuple[list[str], dict[str, asyncio.Future[float]]]]:
     """So many hosts, addresses of this machine; the moment of the first request to each is noted."""
-    asked: dict[str, asyncio.Future[float]] = {}
+    arrivals: dict[str, asyncio.Future[float]] = {}
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         now = time.monotonic()
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             host = re.search(r"(?i)^host: (\S+)", head, re.M)
-            if host and host[1] in asked and not asked[host[1]].done():
-                asked[host[1]].set_result(now)
+            if host and host[1] in arrivals and not arrivals[host[1]].done():
+                arrivals[host[1]].set_result(now)
             writer.write(_PAGE)
             await writer.drain()
         writer.close()
 
-    first = await asyncio.start_server(answer, "127.0.10.1", 0)
+    first = await asyncio.start_server(respond, "127.0.10.1", 0)
     port = first.sockets[0].getsockname()[1]
     names = [f"127.0.{10 + n // 200}.{n % 200 + 2}" for n in range(count)]
-    servers = [first, *[await asyncio.start_server(answer, name, port) for name in names]]
+    servers = [first, *[await asyncio.start_server(respond, name, port) for name in names]]
     try:
-        yield [f"{name}:{port}" for name in names], asked
+        yield [f"{name}:{port}" for name in names], arrivals
     finally:
-        for one in servers:
-            one.close()
+        for server in servers:
+            server.close()
 
 
 @contextlib.contextmanager
@@ -108,7 +108,7 @@ def _running(place: Path, command: str, *flags: object) -> Iterator[None]:
 async def _address(place: Path) -> str:
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:
-        if found := re.search(r"http://[0-9.]+:[0-9]+", (place / "serve.err").read_text()):
-            return found[0]
+        if match := re.search(r"http://[0-9.]+:[0-9]+", (place / "serve.err").read_text()):
+            return match[0]
         await asyncio.sleep(0.05)
     raise RuntimeError(f"The server does not start: {(place / 'serve.err').read_text()[-500:]}")

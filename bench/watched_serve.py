@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import shoal.api
-from shoal.cli import main
+from shoal.cli import start
 
 _TICK_SECONDS = 0.005
 
@@ -55,4 +55,4 @@ def _watched(file: Path) -> None:
 
 if __name__ == "__main__":
     _watched(Path(sys.argv.pop(1)))
-    main()
+    start()

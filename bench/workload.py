@@ -83,7 +83,7 @@ class Workload:
             with metered(self.server, costs["lease"]):
                 for _ in range(batches):
                     held.append(await self.frontier.lease(hosts=HOSTS, visits=VISITS))
-            links = [[link for one in batch for link in self.urls(one.host, len(one.visits))] for batch in held]
+            links = [[link for lease in batch for link in self.urls(lease.host, len(lease.visits))] for batch in held]
             with metered(self.server, costs["add"]):
                 for part in links:
                     await self._add(part)
@@ -111,15 +111,20 @@ class Workload:
         drained = 0
         while batch := await self.frontier.lease(hosts=200, visits=200):
             await self.acknowledge(batch)
-            drained += sum(len(one.visits) for one in batch)
+            drained += sum(len(lease.visits) for lease in batch)
         return drained
 
     async def acknowledge(self, batch: list[Lease]) -> None:
-        """What a worker says of pages that came well: stored, answered after 50 ms."""
+        """Acknowledge all visits as stored, with a response time of 50 ms."""
         await self.frontier.acknowledge_all(
             [
-                Done(lease=one, outcomes=[visit.stored() for visit in one.visits], success=True, response_seconds=0.05)
-                for one in batch
+                Done(
+                    lease=lease,
+                    outcomes=[visit.stored() for visit in lease.visits],
+                    success=True,
+                    response_seconds=0.05,
+                )
+                for lease in batch
             ]
         )
 

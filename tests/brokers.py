@@ -56,9 +56,9 @@ class Rabbit:
                 self.argv, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, **self.user,
             )  # fmt: skip
-        wait_until(self.answers, f"RabbitMQ answers; see {self.folder}")
+        wait_until(self.responds, f"RabbitMQ answers; see {self.folder}")
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log.txt").read_text()[-2000:]
         with socket.socket() as probe:
@@ -92,10 +92,10 @@ class Rabbit:
         """Take all messages of a queue."""
 
         async def take(channel: AbstractChannel) -> list[aio_pika.abc.AbstractIncomingMessage]:
-            found = await channel.declare_queue(queue, passive=True)
-            count = found.declaration_result.message_count or 0
+            declared = await channel.declare_queue(queue, passive=True)
+            count = declared.declaration_result.message_count or 0
             arrived: asyncio.Queue[aio_pika.abc.AbstractIncomingMessage] = asyncio.Queue()
-            await found.consume(arrived.put)
+            await declared.consume(arrived.put)
             taken = [await asyncio.wait_for(arrived.get(), WAIT_SECONDS) for _ in range(count)]
             if taken:
                 # Those that came meanwhile go back.
@@ -172,7 +172,7 @@ class Kafka:
     def uri(self, topic: str, query: str = "") -> str:
         return f"kafka://{self.brokers}/{topic}" + (f"?{query}" if query else "")
 
-    def tell(self, function: str, *args: object) -> str:
+    def call(self, function: str, *args: object) -> str:
         """Call a function of librdkafka on the brokers."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -181,14 +181,14 @@ class Kafka:
 
     def down(self) -> None:
         for broker in (1, 2, 3):
-            self.tell("rd_kafka_mock_broker_set_down", broker)
+            self.call("rd_kafka_mock_broker_set_down", broker)
 
     def up(self) -> None:
         for broker in (1, 2, 3):
-            self.tell("rd_kafka_mock_broker_set_up", broker)
+            self.call("rd_kafka_mock_broker_set_up", broker)
 
     def fail(self, topic: str, error: int) -> None:
-        self.tell("rd_kafka_mock_topic_set_error", topic, error)
+        self.call("rd_kafka_mock_topic_set_error", topic, error)
 
     def produce(self, topic: str, bodies: list[bytes]) -> None:
         producer = Producer({"bootstrap.servers": self.brokers})
@@ -202,7 +202,7 @@ class Kafka:
             {"bootstrap.servers": self.brokers, "group.id": f"test-{os.urandom(4).hex()}", "log_level": 0,
              "auto.offset.reset": "earliest", "enable.auto.commit": False}
         )  # fmt: skip
-        found: list[Any] = []
+        messages: list[Any] = []
         try:
             partitions = wait_until(
                 lambda: consumer.list_topics(topic, timeout=10).topics[topic].partitions, f"{topic} is there"
@@ -210,13 +210,13 @@ class Kafka:
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
 
             def enough() -> bool:
-                found.extend(one for one in consumer.consume(1000, 0.2) if one.error() is None)
-                return until(found)
+                messages.extend(message for message in consumer.consume(1000, 0.2) if message.error() is None)
+                return until(messages)
 
-            wait_until(enough, f"{topic} has enough; it has {len(found)}")
+            wait_until(enough, f"{topic} has enough; it has {len(messages)}")
         finally:
             consumer.close()
-        return found
+        return messages
 
 
 @contextlib.contextmanager
@@ -240,8 +240,8 @@ def _serve() -> None:
     for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_mock_cluster_new"):
         getattr(library, name).restype = ctypes.c_void_p
     library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
-    said = ctypes.create_string_buffer(512)
-    client = ctypes.c_void_p(library.rd_kafka_new(0, ctypes.c_void_p(library.rd_kafka_conf_new()), said, 512))
+    error = ctypes.create_string_buffer(512)
+    client = ctypes.c_void_p(library.rd_kafka_new(0, ctypes.c_void_p(library.rd_kafka_conf_new()), error, 512))
     cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(client, 3))
     print(library.rd_kafka_mock_cluster_bootstraps(cluster).decode(), flush=True)
     for line in sys.stdin:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from tests.brokers import Kafka, Rabbit, kafka, rabbitmq
 from tests.servers import Server, server
 from tests.site.site import Site, serving
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 # An example may take any time: on a busy machine a limit fails tests at random. What CI chose otherwise stays.
 settings.register_profile("shoal", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,16 +33,16 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    """A server that keeps what it has said, for the frontier."""
-    with server(tmp_path / "store") as one:
-        yield one
+    """A server for the frontier that loses no write after its reply."""
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a password, for streams of records and requests."""
-    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,14 @@ class Proxy:
         self.delay_seconds = 0.0
         self.silent = False  # half-open: takes everything, passes nothing on
         self.refuse = False  # accepts and hangs up at once
-        self.swallow_replies = False  # passes requests on, loses the answers
+        self.swallow_replies = False  # passes requests on, drops the replies
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def most_in_a_second(self) -> int:
         """The largest number of connections accepted within any one second, less what a busy machine is late by."""
         times, seconds = self.accepted, 1.0 - _LATE_SECONDS
-        return max((sum(1 for other in times if 0 <= other - one < seconds) for one in times), default=0)
+        return max((sum(1 for other in times if 0 <= other - time < seconds) for time in times), default=0)
 
     def cut(self) -> None:
         """Close every connection."""
@@ -89,11 +89,11 @@ class Proxy:
 @contextlib.asynccontextmanager
 async def proxy(target_port: int) -> AsyncIterator[Proxy]:
     """A proxy on a free loopback port in front of `target_port`."""
-    one = Proxy(target_port)
-    listening = await asyncio.start_server(one.accept, "127.0.0.1", 0)
-    one.port = listening.sockets[0].getsockname()[1]
+    opened = Proxy(target_port)
+    listening = await asyncio.start_server(opened.accept, "127.0.0.1", 0)
+    opened.port = listening.sockets[0].getsockname()[1]
     try:
-        yield one
+        yield opened
     finally:
         listening.close()
-        await one.close()
+        await opened.close()

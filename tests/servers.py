@@ -40,13 +40,13 @@ def redis_server() -> str:
 
 
 def program(name: str, install: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         reason = f"{name} is not installed; run: {install}"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return path
 
 
 def free_port() -> int:
@@ -113,9 +113,9 @@ class Server:
                 env={**os.environ, **self.environ},
             )  # fmt: skip
         if ready:
-            wait_until(self.answers, f"{self.argv[0]} answers; its log: {(self.folder / 'log').read_text()[-500:]}")
+            wait_until(self.responds, f"{self.argv[0]} answers; its log: {(self.folder / 'log').read_text()[-500:]}")
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         try:
             return self.ask("PING") in (b"PONG",)
         except OSError:
@@ -131,7 +131,7 @@ class Server:
             commands: list[tuple[Any, ...]] = [command]
             if self.password:
                 commands.insert(0, ("AUTH", self.password))
-            link.sendall(b"".join(hiredis.pack_command(one) for one in commands))
+            link.sendall(b"".join(hiredis.pack_command(each) for each in commands))
             reader = hiredis.Reader()
             replies: list[Any] = []
             while len(replies) < len(commands):
@@ -205,7 +205,7 @@ def server(
         path = f"{short}/socket" if unix else ""
         if unix:
             settings["unixsocket"] = path
-        one = Server(
+        started = Server(
             folder,
             _argv(binary or valkey_server(), settings),
             port=port,
@@ -213,10 +213,10 @@ def server(
             password=settings.get("requirepass", ""),
         )
         try:
-            one.start(ready=ready)
-            yield one
+            started.start(ready=ready)
+            yield started
         finally:
-            one.kill()
+            started.kill()
 
 
 @contextlib.contextmanager
@@ -240,13 +240,13 @@ def tls_server(folder: Path) -> Iterator[tuple[Server, Path]]:
         "tls-ca-cert-file": "ca.pem",
         "tls-auth-clients": "no",
     }
-    with server(folder, binary=redis_server(), options=settings, ready=False) as one:
+    with server(folder, binary=redis_server(), options=settings, ready=False) as redis:
         import ssl
 
-        one.port = port
-        one.tls = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-        wait_until(one.answers, "the TLS server answers")
-        yield one, folder / "ca.pem"
+        redis.port = port
+        redis.tls = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        wait_until(redis.responds, "the TLS server answers")
+        yield redis, folder / "ca.pem"
 
 
 @contextlib.contextmanager
@@ -277,7 +277,7 @@ class Sentinels:
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{','.join(one.where for one in self.sentinels)}/{self.service}"
+        return f"redis+sentinel://{','.join(sentinel.where for sentinel in self.sentinels)}/{self.service}"
 
     def named(self) -> int:
         """The port of the server the first sentinel calls the primary."""
@@ -298,12 +298,12 @@ def sentinel_trio(folder: Path) -> Iterator[Sentinels]:
                 f"sentinel monitor crawl 127.0.0.1 {primary.port} 2\n"
                 "sentinel down-after-milliseconds crawl 500\nsentinel failover-timeout crawl 1000\n"
             )
-            one = Server(place, [valkey_server(), "sentinel.conf", "--sentinel"], port=port)
-            stack.callback(one.kill)
-            one.start()
-            sentinels.append(one)
-        for one in sentinels:
-            wait_until(partial(_knows_the_others, one), "the sentinels know each other")
+            sentinel = Server(place, [valkey_server(), "sentinel.conf", "--sentinel"], port=port)
+            stack.callback(sentinel.kill)
+            sentinel.start()
+            sentinels.append(sentinel)
+        for sentinel in sentinels:
+            wait_until(partial(_knows_the_others, sentinel), "the sentinels know each other")
         yield Sentinels(primary, sentinels)
 
 

@@ -1,7 +1,7 @@
 """`crawl`: Shoal and four other crawlers on the same pages, in one run, taking turns.
 
 Every crawler follows all links of its sites to the end. Start-up is measured apart, by a crawl of one page, and taken
-off the CPU; the time on the wall is nginx's, from the first request to the last answer, and has no start-up in it.
+off the CPU; the time on the wall is nginx's, from the first request to the last response, and has no start-up in it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def crawl(size: Size) -> list[Figure]:
     unpack(trees)
     repeats = 1 if size.quick else 3
     html = sum(pages(tree) for tree in trees)
-    every = [Turns(one, processes) for processes in (1, 2) for one in (Shoal(), *_PEERS)]
+    every = [Turns(contestant, processes) for processes in (1, 2) for contestant in (Shoal(), *_PEERS)]
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name:
         single = single_page(Path(name))
         with Web(Path(name) / "web", [(single, 2), *((tree, _COPIES) for tree in trees)]) as web:
@@ -75,7 +75,11 @@ async def crawl(size: Size) -> list[Figure]:
             for _ in range(repeats):
                 for turns in every:
                     turns.turn(web, seeds, html)
-    return [figure for processes in (1, 2) for figure in _figures([one for one in every if one.processes == processes])]
+    return [
+        figure
+        for processes in (1, 2)
+        for figure in _figures([turns for turns in every if turns.processes == processes])
+    ]
 
 
 def _crawl(contestant: Contestant, web: Web, seeds: list[str], processes: int) -> Run:
@@ -91,15 +95,15 @@ def single_page(folder: Path) -> Tree:
 
 def _figures(every: list[Turns]) -> list[Figure]:
     ours, others = every[0], every[1:]
-    redis = next(one for one in others if isinstance(one.contestant, ScrapyRedis))
+    redis = next(turns for turns in others if isinstance(turns.contestant, ScrapyRedis))
     run, start = ours.runs[0], ours.startup_seconds
     what = f"crawl, {ours.processes} process{'es' if ours.processes > 1 else ''}"
     mix = f"{run.pages:,} pages of {run.bytes / run.requests / 1e3:.0f} KB; scrapy-redis {redis.runs[0].pages:,}"
     figures = [
         Figure(name=f"{what}: CPU", unit="ms/page", values=ours.cpu_ms, peers=redis.cpu_ms, note=mix),
         Figure(
-            name=f"{what}: CPU of the store", unit="ms/page", values=[one.store_ms for one in ours.runs],
-            peers=[one.store_ms for one in redis.runs],
+            name=f"{what}: CPU of the store", unit="ms/page", values=[run.store_ms for run in ours.runs],
+            peers=[run.store_ms for run in redis.runs],
         ),
         Figure(name=f"{what}: pages", unit="pages/s", values=ours.per_second, peers=redis.per_second),
         Figure(

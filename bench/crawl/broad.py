@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.crawl.program import ROOT
 from bench.figures import Figure
 from bench.size import Size
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site, serving
 
 _HOSTS = 200
@@ -74,6 +74,6 @@ def _run(site: Site, folder: Path, concurrent: int, more: list[str]) -> float:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     subprocess.run([*argv, *more], cwd=folder, env=environment, check=True, timeout=600)
     requests = site.requests()[before:]
-    if len({one.url for one in requests}) != len(site.hosts) * _PAGES:
+    if len({request.url for request in requests}) != len(site.hosts) * _PAGES:
         raise RuntimeError(f"{len(requests)} requests in place of {len(site.hosts) * _PAGES}")
-    return max(one.ended for one in requests) - min(one.began for one in requests)
+    return max(request.ended for request in requests) - min(request.began for request in requests)

@@ -34,7 +34,7 @@ async def footprint(size: Size) -> list[Figure]:
 
         mark = web.mark()
         done = run(web, [command], Path(name), watch=watch)
-        ends = sorted(one.ended for one in web.requests(mark) if one.is_page)
+        ends = sorted(request.ended for request in web.requests(mark) if request.is_page)
     # The resident size at each tenth of the pages.
     tenths = [_at(samples, ends[min(len(ends) - 1, len(ends) * part // 10)]) for part in range(1, 11)]
     course = " ".join(f"{size / 1e6:.0f}" for size in tenths)
@@ -63,8 +63,8 @@ def _sample(pid: int, samples: list[tuple[float, int]]) -> None:
 
 def _children(pid: int) -> list[int]:
     try:
-        children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        return [one for one in children if b"shoal.worker" in Path(f"/proc/{one}/cmdline").read_bytes()]
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [child for child in children if b"shoal.worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
     except OSError:
         return []
 

@@ -70,7 +70,9 @@ async def outputs(size: Size) -> list[Figure]:
     html = sum(pages(tree) for tree in trees)
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name, databases.postgresql(durable=True) as server:
         single = single_page(Path(name))
-        every = [Turns(one, number) for number in (1, 2) for one in (IntoSqlite(), IntoPostgresql(server))]
+        every = [
+            Turns(contestant, number) for number in (1, 2) for contestant in (IntoSqlite(), IntoPostgresql(server))
+        ]
         with Web(Path(name) / "web", [(single, 2), *((tree, _COPIES) for tree in trees)]) as web:
 
             def seeds(count: int) -> list[str]:
@@ -108,11 +110,11 @@ def _figures(sqlite: Turns, postgresql: Turns) -> list[Figure]:
     figures.append(
         Figure(
             name=f"{what}: CPU of PostgreSQL", unit="ms/page",
-            values=[one.database_seconds / one.pages * 1e3 for one in postgresql.runs],
+            values=[run.database_seconds / run.pages * 1e3 for run in postgresql.runs],
         )
     )  # fmt: skip
     return figures
 
 
-def _ratios(some: list[float], others: list[float]) -> list[float]:
-    return [one / other for one, other in zip(some, others, strict=True)]
+def _ratios(values: list[float], others: list[float]) -> list[float]:
+    return [value / other for value, other in zip(values, others, strict=True)]

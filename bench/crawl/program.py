@@ -32,7 +32,7 @@ class Run:
     wall_seconds: float
     store_seconds: float = 0.0
     database_seconds: float = 0.0
-    # Until the last page was read, where the crawler says so: who downloads ahead has many left at its last answer.
+    # Until the last page was read, if the crawler reports it: some have many unread pages at the last response.
     read_seconds: float = 0.0
 
     @property
@@ -67,10 +67,10 @@ def run(
     # As installed: without the wish of a build machine to compile every module at every start.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**kept, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree)])}
-    with (folder / "said").open("w") as said:
+    with (folder / "said").open("w") as log:
         processes = [
             subprocess.Popen(
-                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )
             for command in commands
@@ -87,18 +87,18 @@ def run(
     if any(process.returncode not in _ENDED_WELL for process in processes):
         raise RuntimeError(f"{commands[0][:4]} failed; it said: {(folder / 'said').read_text()[-1000:]}")
     store_seconds = store_cpu() - before if store_cpu else 0.0
-    requests = [one for one in web.requests(mark) if one.path != "/robots.txt"]
-    found = {(one.address, one.path) for one in requests if one.is_page}
-    if not found:
+    requests = [request for request in web.requests(mark) if request.path != "/robots.txt"]
+    pages = {(request.address, request.path) for request in requests if request.is_page}
+    if not pages:
         raise RuntimeError(f"{commands[0][:4]} fetched nothing; it said: {(folder / 'said').read_text()[-1000:]}")
-    began = min(one.started for one in requests)
-    read = max((float(one.read_text()) for one in folder.glob("*.read")), default=began)
+    began = min(request.started for request in requests)
+    read = max((float(file.read_text()) for file in folder.glob("*.read")), default=began)
     return Run(
-        pages=len(found),
+        pages=len(pages),
         requests=len(requests),
-        bytes=sum(one.bytes for one in requests),
+        bytes=sum(request.bytes for request in requests),
         cpu_seconds=sum(usage.ru_utime + usage.ru_stime for usage in used),
-        wall_seconds=max(one.ended for one in requests) - began,
+        wall_seconds=max(request.ended for request in requests) - began,
         store_seconds=store_seconds,
         read_seconds=read - began,
     )

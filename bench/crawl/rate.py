@@ -1,8 +1,8 @@
 """`rate`: whether politeness is used to the full and never broken; `start`: from the command to a stored page.
 
-The limit of a crawl with one request open per host is hosts / (delay + time of an answer). How near Shoal comes is
+The limit of a crawl with one request open per host is hosts / (delay + response time). How near Shoal comes is
 read from nginx's log, from the middle of the crawl: at the start hosts are met one after the other, at the end they
-run out. A gap is from the end of one answer to the beginning of the next request of the same host, over all workers.
+run out. A gap is from the end of one response to the beginning of the next request of the same host, over all workers.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ async def rate(size: Size) -> list[Figure]:
         mark = web.mark()
         command = shoal(seeds, Path(name), "--max-pages-per-host", str(pages), workers=_WORKERS, delay=_DELAY)
         run(web, [command], Path(name))
-        requests = sorted(web.requests(mark), key=lambda one: one.started)
+        requests = sorted(web.requests(mark), key=lambda request: request.started)
     began, ended = requests[0].started, requests[-1].ended
     first, last = began + (ended - began) * 0.2, began + (ended - began) * 0.8
-    steady = [one for one in requests if first <= one.started < last]
-    answer = statistics.fmean(one.ended - one.started for one in steady)
+    steady = [request for request in requests if first <= request.started < last]
+    response_seconds = statistics.fmean(request.ended - request.started for request in steady)
     reached = len(steady) / (last - first)
     gaps = _gaps(requests)
     return [
         Figure(
             name="polite crawl: rate relative to its limit", unit="times",
-            values=[reached / (_HOSTS / (_DELAY + answer))],
+            values=[reached / (_HOSTS / (_DELAY + response_seconds))],
             at_least=0.95,
             note=f"{_HOSTS} hosts, {_DELAY} s, {_WORKERS} workers, {len(requests):,} requests",
         ),
@@ -82,6 +82,6 @@ async def start(size: Size) -> list[Figure]:
 
 def _gaps(requests: list[Request]) -> list[float]:
     hosts: dict[str, list[Request]] = defaultdict(list)
-    for one in requests:
-        hosts[one.address].append(one)
+    for request in requests:
+        hosts[request.address].append(request)
     return [after.started - before.ended for own in hosts.values() for before, after in itertools.pairwise(own)]

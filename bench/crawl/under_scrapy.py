@@ -33,7 +33,11 @@ _PUSHES = 20
 async def scrapy(size: Size) -> list[Figure]:
     unpack((DJANGO,))
     html = pages(DJANGO)
-    every = [Turns(one, processes) for processes in (1, 2) for one in (ScrapyOnShoal(), Scrapy(), ScrapyRedis())]
+    every = [
+        Turns(contestant, processes)
+        for processes in (1, 2)
+        for contestant in (ScrapyOnShoal(), Scrapy(), ScrapyRedis())
+    ]
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name:
         single = single_page(Path(name))
         with Web(Path(name) / "web", [(single, 2), (DJANGO, 2)]) as web:
@@ -52,8 +56,8 @@ async def scrapy(size: Size) -> list[Figure]:
 
 def _figures(every: list[Turns]) -> list[Figure]:
     ours, alone, redis = every
-    one = ours.processes == 1
-    what = f"Scrapy on Shoal, {ours.processes} process{'' if one else 'es'}"
+    is_single = ours.processes == 1
+    what = f"Scrapy on Shoal, {ours.processes} process{'' if is_single else 'es'}"
     run = ours.runs[0]
     figures = [
         Figure(
@@ -61,15 +65,15 @@ def _figures(every: list[Turns]) -> list[Figure]:
             note=f"{run.pages:,} pages of {run.bytes / run.requests / 1e3:.0f} KB; Scrapy alone {shown(alone.cpu_ms)}",
         ),
         Figure(
-            name=f"{what}: CPU of the store", unit="ms/page", values=[one.store_ms for one in ours.runs],
-            peers=[one.store_ms for one in redis.runs],
+            name=f"{what}: CPU of the store", unit="ms/page", values=[run.store_ms for run in ours.runs],
+            peers=[run.store_ms for run in redis.runs],
         ),
         Figure(
             name=f"{what}: pages", unit="pages/s", values=ours.per_second, peers=redis.per_second,
             note=f"Scrapy alone {shown(alone.per_second)}",
         ),
     ]  # fmt: skip
-    for other, pages_at_least in ((alone, _TO_ALONE if one else None), (redis, None if one else _TO_REDIS)):
+    for other, pages_at_least in ((alone, _TO_ALONE if is_single else None), (redis, None if is_single else _TO_REDIS)):
         name = "Scrapy alone" if other is alone else "scrapy-redis"
         figures += [
             Figure(
@@ -95,26 +99,26 @@ def _picked_up(web: Web, single: Tree, folder: Path) -> Figure:
     """How long a process that has nothing to do takes from a start URL that is pushed to its request."""
     url = web.sites(single)[0] + single.start
     milliseconds = []
-    with Server(durable=True) as store, (folder / "picked up").open("w") as said:
+    with Server(durable=True) as store, (folder / "picked up").open("w") as log:
         mark = web.mark()
         argv = [sys.executable, "-m", "bench.crawl.by_scrapy", "out.jsonl", f"shoal+{store.url}", url]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        process = subprocess.Popen(
-            argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said
-        )
+        process = subprocess.Popen(argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             # The first one waits for the process to start.
             for number in range(_PUSHES + 1):
                 pushed = time.time()
                 store.redis.lpush(by_scrapy.KEY, f"{url}?{number}")
                 deadline = time.monotonic() + 60
-                while not (found := [one for one in web.requests(mark) if one.path.endswith(f"?{number}")]):
+                while not (
+                    requests := [request for request in web.requests(mark) if request.path.endswith(f"?{number}")]
+                ):
                     if time.monotonic() > deadline or process.poll() is not None:
                         raise RuntimeError(
                             f"start URL {number} was not requested; {(folder / 'picked up').read_text()}"
                         )
                     time.sleep(0.01)
-                milliseconds.append((found[0].started - pushed) * 1e3)
+                milliseconds.append((requests[0].started - pushed) * 1e3)
         finally:
             process.kill()
             process.wait()

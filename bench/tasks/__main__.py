@@ -24,7 +24,7 @@ from pathlib import Path
 from bench.machine import machine
 from bench.server import Server
 from bench.tasks.programs import TASKS, Program
-from tests.site.answers import Answer, Answers, page, robots
+from tests.site.responses import Response, Responses, page, robots
 from tests.site.site import Site, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def furnish(site: Site, host: str) -> None:
     # Just now: an older page would count as fresh, and not be requested again.
     now = formatdate(usegmt=True)
     numbers = [f"/{number}" for number in range(1, PAGES)]
-    answers = {
+    responses = {
         "/robots.txt": robots("User-agent: *\nDisallow: /closed\n"),
         "/": page(*numbers, title="Start"),
         "/docs/": page(*(f"{number}.html" for number in range(1, DOCS)), "/", title="Docs"),
@@ -48,18 +48,18 @@ def furnish(site: Site, host: str) -> None:
     }
     for number, path in enumerate(numbers, 1):
         body = page("/", numbers[number % len(numbers)], title=f"Page {number}").body
-        answers[path] = Answer(body=body, etag=f'"{number}"', modified=now)
-    answers |= {f"/docs/{number}.html": page("/", title=f"Doc {number}") for number in range(1, DOCS)}
-    answers |= {f"/{number}.png": Answer(body=f"\x89PNG {number}", type="image/png") for number in range(IMAGES)}
+        responses[path] = Response(body=body, etag=f'"{number}"', modified=now)
+    responses |= {f"/docs/{number}.html": page("/", title=f"Doc {number}") for number in range(1, DOCS)}
+    responses |= {f"/{number}.png": Response(body=f"\x89PNG {number}", type="image/png") for number in range(IMAGES)}
     for number in (1, 2, 3):
         rows = "".join(f"<li><b>n{entry}</b> <i>{entry}</i>" for entry in range(ENTRIES // 3))
         after = f"<a class=next href=list{number + 1}>more</a>" if number < 3 else ""
-        answers[f"/list{number}"] = page(body=f"<ul>{rows}</ul>{after}")
+        responses[f"/list{number}"] = page(body=f"<ul>{rows}</ul>{after}")
         results = [{"id": entry} for entry in range(ENTRIES // 3)]
-        answer = {"results": results, "next": f"api{number + 1}" if number < 3 else None}
-        answers[f"/api{number}"] = Answer(body=json.dumps(answer), type="application/json")
+        results_page = {"results": results, "next": f"api{number + 1}" if number < 3 else None}
+        responses[f"/api{number}"] = Response(body=json.dumps(results_page), type="application/json")
     for name in _names(host):
-        site.tell(*(Answers(name, path, (answer,)) for path, answer in answers.items()))
+        site.send(*(Responses(name, path, (response,)) for path, response in responses.items()))
 
 
 def _names(host: str) -> tuple[str, str]:
@@ -123,21 +123,21 @@ def run(number: int, program: Program, site: Site) -> float:
         last = _start(program, folder, environ)
         code = last.wait(100)
         seconds = time.monotonic() - started
-        said = (folder / "said").read_text()[-2000:]
+        log = (folder / "said").read_text()[-2000:]
         if not CHECKS[number](folder):
-            asked = Counter(f"{one.status} {one.path}" for one in site.requests(*names)).most_common(5)
-            found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())[:10]
-            raise RuntimeError(f"the result is not complete (exit code {code}): {said} {asked} {found}")
-        if number == 6 and not any(one.status == 304 for one in site.requests(*names)):
-            raise RuntimeError(f"nothing was answered by 304: {said}")
+            requested = Counter(f"{request.status} {request.path}" for request in site.requests(*names)).most_common(5)
+            files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())[:10]
+            raise RuntimeError(f"the result is not complete (exit code {code}): {log} {requested} {files}")
+        if number == 6 and not any(request.status == 304 for request in site.requests(*names)):
+            raise RuntimeError(f"nothing was answered by 304: {log}")
     return seconds
 
 
 def _start(program: Program, folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
-    with (folder / "said").open("ab") as said:
+    with (folder / "said").open("ab") as log:
         return subprocess.Popen(
-            ["bash", "-c", program.commands], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=said,
-            stderr=said, start_new_session=True,
+            ["bash", "-c", program.commands], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=log, start_new_session=True,
         )  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 
 Two servers have one store and one worker: one without tokens, where every caller is admin, and one with a token of
 each role. Every phase of schemathesis is used: examples, coverage of the schema, random cases, sequences of calls.
-The worker and the webhooks have a proxy on this machine that answers for the whole web, so nothing leaves it. Printed
+The worker and the webhooks have a proxy on this machine that responds for the whole web, so nothing leaves it. Printed
 are cases, responses by status code, and failures; the full text of each is in FOLDER. The exit code is 1 after a
 failure or a defect in the log of a server.
 """
@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 
 from shoal.api.auth import create_token
+from tests.api.process import ROOT, ApiProcess, serve_api
 from tests.api.schema_hooks import COUNTS
-from tests.api.served import ROOT, Served, served
 from tests.servers import Server, server
 
 FOLDER = Path("build/schema")
@@ -85,7 +85,7 @@ def _web() -> Iterator[str]:
         httpd.shutdown()
 
 
-def run(role: str, api: Served, token: str, seconds: float, folder: Path) -> RoleResult:
+def run(role: str, api: ApiProcess, token: str, seconds: float, folder: Path) -> RoleResult:
     """One run of schemathesis as this role."""
     folder = folder.resolve() / role.replace(":", "-")
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def run(role: str, api: Served, token: str, seconds: float, folder: Path) -> Rol
 
 
 @contextlib.contextmanager
-def _servers(folder: Path, store: Server) -> Iterator[dict[str, tuple[Served, str]]]:
+def _servers(folder: Path, store: Server) -> Iterator[dict[str, tuple[ApiProcess, str]]]:
     """The server and the token of each role."""
     tokens = {role: create_token(role) for role in ROLES if role not in ("local", "none")}
     lines = [f'{role.replace(":", "-")} = "{line}"' for role, (_, line) in tokens.items()]
@@ -122,8 +122,8 @@ def _servers(folder: Path, store: Server) -> Iterator[dict[str, tuple[Served, st
             f'[outputs]\ndefault = "{folder / "records.db"}"\n[tokens]\n'
         )
         place = ("--store", store.url)
-        local = stack.enter_context(served(folder / "local", *place, settings=settings))
-        guarded = stack.enter_context(served(folder / "guarded", *place, settings=settings + "\n".join(lines)))
+        local = stack.enter_context(serve_api(folder / "local", *place, settings=settings))
+        guarded = stack.enter_context(serve_api(folder / "guarded", *place, settings=settings + "\n".join(lines)))
         log = stack.enter_context((folder / "worker.log").open("wb"))
         command = [sys.executable, "-m", "shoal", "worker", *place, "--workers", "1", "--allow-network", "127.0.0.0/8"]
         worker = subprocess.Popen(command, cwd=folder / "guarded", stdin=subprocess.DEVNULL, stdout=log, stderr=log)

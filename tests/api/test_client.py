@@ -10,11 +10,11 @@ import pytest
 from shoal.api.auth import create_token
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import free_port, wait_until
-from tests.site.answers import page
-from tests.system.commanding import Shell
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
+from tests.system.shell import Shell
 
 TOKEN, LINE = create_token("admin")
 
@@ -22,18 +22,20 @@ TOKEN, LINE = create_token("admin")
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("client")
-    with crawling(folder, hosts=10, settings={"outputs": {"main": str(folder / "main.db")}}) as crawls:
+    with open_crawls(folder, hosts=10, settings={"outputs": {"main": str(folder / "main.db")}}) as crawls:
         yield crawls
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[outputs]\nmain = "{crawls.folder / "main.db"}"\n[tokens]\nme = "{LINE}"\n'
-    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings, token=TOKEN) as api:
+    with serve_api(
+        crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings, token=TOKEN
+    ) as api:
         yield api
 
 
-def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
+def test_every_method_works_with_asyncio(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
 
@@ -48,7 +50,7 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
             assert [record["status"] async for record in client.records(crawl, fields=["status", "url"])].count(
                 200
             ) == 1
-            assert len([one async for one in client.failed(crawl)]) == 1
+            assert len([failure async for failure in client.failed(crawl)]) == 1
             explained = await client.explain(crawl, f"http://{host}/gone")
             assert (explained["verdict"], explained["reason"]) == ("failed", "status 404")
             # So that what is retried still waits when it is paused.
@@ -60,10 +62,10 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
             assert (await client.add(crawl, [f"http://{host}/b"]))["new"] == 1
             assert (await client.resume(crawl))["state"] == "running"
             assert (await client.stop(crawl))["state"] == "stopped"
-            assert crawl in [one["id"] async for one in client.crawls(state="stopped")]
+            assert crawl in [summary["id"] async for summary in client.crawls(state="stopped")]
             assert (await client.host(host))["name"] == host
             # Visits of a stopped crawl are removed from a host when a worker finds them.
-            assert {one["name"] async for one in client.hosts()} <= {host, "example.org"}
+            assert {row["name"] async for row in client.hosts()} <= {host, "example.org"}
             assert (await client.stats())["workers"] == len(await client.workers()) == 1
             await client.delete(crawl)
             with pytest.raises(UnknownCrawl):
@@ -72,7 +74,7 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
     crawls.do(use())
 
 
-def test_a_client_reports_what_is_wrong(api: Served) -> None:
+def test_a_client_reports_what_is_wrong(api: ApiProcess) -> None:
     with pytest.raises(StoreUnavailable, match="is unavailable"):
         Client(f"http://127.0.0.1:{free_port()}").stats()
     with pytest.raises(InvalidInput, match="must start with http"):
@@ -86,33 +88,33 @@ def test_a_client_reports_what_is_wrong(api: Served) -> None:
 
 
 @pytest.mark.full
-def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> None:
+def test_commands_work_on_an_api(crawls: Crawls, api: ApiProcess, shell: Shell) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
     shell.environ = {"SHOAL_STORE": api.url, "SHOAL_TOKEN": TOKEN}
-    ran = shell.run(
+    result = shell.run(
         "submit", f"http://{host}/", "--out", "main", "--delay", "0", "--name", "typed", "--header", "X-Key: hush",
         "--attribute", "order=7", "--priority", "3", "--wait",
     )  # fmt: skip
-    assert (ran.code, ran.out, ran.err) == (0, "typed\n", "")
-    told = json.loads(shell.run("show", "typed", "--json").out)
-    assert told["counts"]["stored"] == 1
-    assert told["limits"]["priority"] == 3
-    assert told["policy"]["attributes"] == {"order": "7"}
-    assert told["policy"]["headers"] == {"X-Key": "***"}
+    assert (result.code, result.out, result.err) == (0, "typed\n", "")
+    status = json.loads(shell.run("show", "typed", "--json").out)
+    assert status["counts"]["stored"] == 1
+    assert status["limits"]["priority"] == 3
+    assert status["policy"]["attributes"] == {"order": "7"}
+    assert status["policy"]["headers"] == {"X-Key": "***"}
     assert "finished" in shell.run("show", "typed").out
     assert "typed" in shell.run("crawls").out
     assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
-    ran = shell.run("explain", "typed", f"http://{host}/gone")
-    assert ran.out.startswith("verdict     failed: It failed: status 404.")
+    result = shell.run("explain", "typed", f"http://{host}/gone")
+    assert result.out.startswith("verdict     failed: It failed: status 404.")
     assert json.loads(shell.run("explain", "typed", "http://b.test/", "--json").out)["verdict"] == "excluded"
     assert shell.run("failed", "typed", "--reason", "status 500").out == ""
     assert "Queued 0 URLs again." in shell.run("failed", "typed", "--retry", "--url", f"{host}/other").err
     assert "Queued 1 URL again." in shell.run("failed", "typed", "--retry", "--url", f"{host}/gone").err
     assert "Queued 1 URL for a visit." in shell.run("revisit", "typed", f"http://{host}/").err
     assert "has forgotten 0 URLs" in shell.run("forget", "typed", f"http://{host}/never").err
-    assert (ran := shell.run("revisit", "typed", f"http://{host}/never")).code == 2
-    assert "add it as a seed instead" in ran.err
+    assert (result := shell.run("revisit", "typed", f"http://{host}/never")).code == 2
+    assert "add it as a seed instead" in result.err
     assert "2.5" in shell.run("hosts", host, "--delay", "2.5").out
     assert (
         shell.run("submit", "http://example.org/", "--out", "main", "--name", "later", "--spider", "nobody").out
@@ -120,13 +122,13 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
     )
     for verb, state in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
         assert f"Crawl later is {state}." in shell.run(verb, "later").err
-    ran = shell.run("stop", "nothing")
-    assert ran.code == 1
-    assert "There is no crawl 'nothing'" in ran.err
+    result = shell.run("stop", "nothing")
+    assert result.code == 1
+    assert "There is no crawl 'nothing'" in result.err
     shell.environ["SHOAL_TOKEN"] = "shoal_wrong"
-    ran = shell.run("crawls")
-    assert ran.code == 1
-    assert "shoal_wrong" not in ran.err
+    result = shell.run("crawls")
+    assert result.code == 1
+    assert "shoal_wrong" not in result.err
 
 
 @pytest.mark.full
@@ -136,26 +138,26 @@ def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, s
     crawls.site.at(host, "/two", page())
     store = ("--folder", crawls.folder / "store")
     (shell.folder / "seeds.txt").write_text(f"# two\nhttp://{host}/\nhttp://{host}/two\n")
-    given = ("submit", "--seeds", "seeds.txt", "--out", "main", "--delay", "0", "--name", "stored", *store)
-    ran = shell.run(*given)
-    assert (ran.code, ran.out) == (0, "stored\n")
+    command = ("submit", "--seeds", "seeds.txt", "--out", "main", "--delay", "0", "--name", "stored", *store)
+    result = shell.run(*command)
+    assert (result.code, result.out) == (0, "stored\n")
     crawls.finish("stored", host)
-    ran = shell.run(*given)
-    assert (ran.code, ran.out) == (0, "stored\n")
-    assert "already exists" in ran.err
-    assert shell.run(*given, "--max-pages", "1").code == 1
+    result = shell.run(*command)
+    assert (result.code, result.out) == (0, "stored\n")
+    assert "already exists" in result.err
+    assert shell.run(*command, "--max-pages", "1").code == 1
     request = {"url": f"http://{host}/two", "appid": "app", "crawlid": "1"}
-    ran = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, given=json.dumps(request))
-    assert (ran.code, ran.out) == (0, "app:1\n")
-    ran = shell.run("submit", "--request", "-", "--wait", *store, given=json.dumps(request))
-    assert ran.code == 2
-    assert "No output: pass e.g." in ran.err
+    result = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, stdin=json.dumps(request))
+    assert (result.code, result.out) == (0, "app:1\n")
+    result = shell.run("submit", "--request", "-", "--wait", *store, stdin=json.dumps(request))
+    assert result.code == 2
+    assert "No output: pass e.g." in result.err
     assert shell.run("submit", *store).code == 2
     assert shell.run("submit", "--seeds", "none.txt", *store).code == 2
 
 
 @pytest.mark.full
-def test_a_file_output_is_merged_where_the_file_is(crawls: Crawls, api: Served, shell: Shell) -> None:
+def test_a_file_output_is_merged_where_the_file_is(crawls: Crawls, api: ApiProcess, shell: Shell) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(12, [host])
     lines = crawls.folder / "lines.jsonl"

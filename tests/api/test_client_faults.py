@@ -14,14 +14,14 @@ import pytest
 
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.servers import free_port, wait_until
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 @contextlib.contextmanager
 def answering(status: int, body: bytes) -> Iterator[str]:
-    """A server that says the same to everybody; yields its URL."""
+    """A server that sends the same response to every request; yields its URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -57,16 +57,16 @@ def test_waiting_continues_when_the_server_restarts(tmp_path: Path) -> None:
             ]
         return [task.result()["state"] for task in waits]
 
-    found: list[str] = []
-    with served(tmp_path / "first", *where) as api:
+    states: list[str] = []
+    with serve_api(tmp_path / "first", *where) as api:
         api.client.submit(seeds=["http://example.org/"], name="long", outputs=["main"], spider="nobody")
-        waiting = threading.Thread(target=lambda: found.extend(asyncio.run(wait())))
+        waiting = threading.Thread(target=lambda: states.extend(asyncio.run(wait())))
         waiting.start()
         wait_until(lambda: "shoal_api_streams 2.0" in api.ask("GET", "/metrics").raw.decode(), "both watch")
-    with served(tmp_path / "second", *where) as api:
+    with serve_api(tmp_path / "second", *where) as api:
         api.client.stop("long")
         waiting.join(60)
-    assert found == ["stopped", "stopped"]
+    assert states == ["stopped", "stopped"]
 
 
 def test_waiting_with_asyncio_ends_at_its_timeout(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_waiting_with_asyncio_ends_at_its_timeout(tmp_path: Path) -> None:
             with pytest.raises(TimeoutError, match="did not end"):
                 await client.wait("long", timeout_seconds=0.1)
 
-    with served(tmp_path) as api:
+    with serve_api(tmp_path) as api:
         api.client.submit(seeds=["http://example.org/"], name="long", outputs=["main"], spider="nobody")
         asyncio.run(wait(api.url))
 
@@ -88,11 +88,11 @@ def test_a_server_that_is_not_a_shoal_api_is_reported_as_such(status: int, body:
         with pytest.raises(ShoalError, match=r"not a Shoal API|without a problem") as refused:
             list(Client(url).crawls())
         assert type(refused.value) is ShoalError
-        ran = shell.run("crawls", "--store", url)
-        assert ran.code == 1
-        assert "not a Shoal API" in ran.err or "but no error of Shoal" in ran.err
-        assert "defect" not in ran.err
-        assert "bug" not in ran.err
+        result = shell.run("crawls", "--store", url)
+        assert result.code == 1
+        assert "not a Shoal API" in result.err or "but no error of Shoal" in result.err
+        assert "defect" not in result.err
+        assert "bug" not in result.err
 
 
 def test_an_invalid_token_or_url_is_refused_without_showing_it() -> None:
@@ -112,6 +112,6 @@ def test_a_line_break_after_a_token_is_ignored() -> None:
 
 def test_responses_cannot_send_control_characters_to_the_terminal(shell: Shell) -> None:
     with answering(200, json.dumps({"id": "a\x1b[2J\x9b31m", "created": True}).encode()) as url:
-        ran = shell.run("submit", "http://example.org/", "--store", url)
-    assert ran.code == 0, ran.err
-    assert ran.out == "a\\x1b[2J\\x9b31m\n"
+        result = shell.run("submit", "http://example.org/", "--store", url)
+    assert result.code == 0, result.err
+    assert result.out == "a\\x1b[2J\\x9b31m\n"

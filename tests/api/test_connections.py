@@ -12,22 +12,22 @@ import pytest
 
 from shoal.api import connections
 from shoal.api.connections import ConnectionLimits
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("silent"), settings="[api]\nrate = 10000\n") as api:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    with serve_api(tmp_path_factory.mktemp("silent"), settings="[api]\nrate = 10000\n") as api:
         yield api
 
 
-def connect(api: Served, source: str = "127.0.0.1") -> socket.socket:
+def connect(api: ApiProcess, source: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection((api.host, api.port), timeout=30, source_address=(source, 0))
 
 
-def test_a_flood_of_idle_connections_does_not_lock_out_other_clients(api: Served) -> None:
+def test_a_flood_of_idle_connections_does_not_lock_out_other_clients(api: ApiProcess) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(1300):
             # Half of them have begun a request.
@@ -39,13 +39,13 @@ def test_a_flood_of_idle_connections_does_not_lock_out_other_clients(api: Served
             assert api.ask("GET", path).status == 200, path
 
 
-def test_an_address_with_too_many_connections_loses_its_own_connections(api: Served) -> None:
+def test_an_address_with_too_many_connections_loses_its_own_connections(api: ApiProcess) -> None:
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(connect(api, "127.7.0.1")) for _ in range(3)]
         own = [stack.enter_context(connect(api, "127.8.0.1")) for _ in range(250)]
-        for one in (own[-1], *others):
-            one.sendall(HEAD + b"\r\n")
-            assert one.recv(100).startswith(b"HTTP/1.1 200")
+        for connection in (own[-1], *others):
+            connection.sendall(HEAD + b"\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
         with contextlib.suppress(OSError):
             assert own[0].recv(1) == b"", "the oldest silent connection of the address is closed"
 

@@ -16,35 +16,35 @@ from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, ShoalError, Unkn
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations import start
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import wait_until
-from tests.site.answers import page
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("api")
     outputs = {"main": str(folder / "api.db")}
-    with crawling(folder, hosts=40, workers=2, settings={"outputs": outputs}) as crawls:
+    with open_crawls(folder, hosts=40, workers=2, settings={"outputs": outputs}) as crawls:
         yield crawls
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[outputs]\nmain = "{crawls.folder / "api.db"}"\n'
-    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
+    with serve_api(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
         yield api
 
 
 @pytest.fixture
-def client(api: Served) -> Client:
+def client(api: ApiProcess) -> Client:
     return api.client
 
 
 def begin(client: Client, *seeds: str, **request: Any) -> str:
-    given = {"outputs": ["main"], "delay_seconds": 0.02, **request}
-    return str(client.submit(seeds=list(seeds), **given)["id"])
+    options = {"outputs": ["main"], "delay_seconds": 0.02, **request}
+    return str(client.submit(seeds=list(seeds), **options)["id"])
 
 
 def ended(client: Client, crawl: str) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def test_the_workers_run_a_submitted_crawl_and_its_end_is_reported(crawls: Crawl
     tree = crawls.site.plant(60, [host])
     done = client.submit(seeds=[tree.url(0)], name="first", outputs=["main"], delay_seconds=0, attributes={"order": 7})
     assert done == {"id": "first", "created": True}
-    told = ended(client, "first")
-    assert told["state"] == "finished"
-    assert told["counts"]["stored"] == told["counts"]["admitted"] == 60
+    status = ended(client, "first")
+    assert status["state"] == "finished"
+    assert status["counts"]["stored"] == status["counts"]["admitted"] == 60
     records = list(client.records("first"))
     assert {record["url"] for record in records} == tree.walk()
     assert len(records) == 60
@@ -66,40 +66,40 @@ def test_the_workers_run_a_submitted_crawl_and_its_end_is_reported(crawls: Crawl
     assert crawls.site.judge(host).crowded() == []
 
 
-def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: Served, client: Client) -> None:
+def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(25, [host])
     crawl = begin(client, tree.url(0), delay_seconds=0)
     ended(client, crawl)
-    found, cursor, pages = [], "", 0
+    records, cursor, pages = [], "", 0
     while True:
-        got = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=10&fields=url,status&cursor={cursor}").json
-        found += got["records"]
+        response = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=10&fields=url,status&cursor={cursor}").json
+        records += response["records"]
         pages += 1
-        cursor = got["next"]
+        cursor = response["next"]
         if not cursor:
             break
     assert pages == 3
-    assert sorted(record["url"] for record in found) == sorted(tree.walk())
-    assert found[0].keys() == {"url", "status"}
+    assert sorted(record["url"] for record in records) == sorted(tree.walk())
+    assert records[0].keys() == {"url", "status"}
 
 
-def test_crawls_are_filtered_by_state_and_listed_in_pages(crawls: Crawls, api: Served, client: Client) -> None:
+def test_crawls_are_filtered_by_state_and_listed_in_pages(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     (host,) = crawls.site.take()
     names = [begin(client, f"http://{host}/{n}", app="lister", delay_seconds=60) for n in range(5)]
     client.pause(names[0])
-    assert [one["id"] for one in client.crawls(app="lister", state="paused")] == [names[0]]
-    found, cursor = [], ""
+    assert [crawl["id"] for crawl in client.crawls(app="lister", state="paused")] == [names[0]]
+    listed, cursor = [], ""
     while True:
-        got = api.ask("GET", f"/v1/crawls?app=lister&limit=2&cursor={cursor}").json
-        found += [one["id"] for one in got["crawls"]]
-        cursor = got["next"]
+        response = api.ask("GET", f"/v1/crawls?app=lister&limit=2&cursor={cursor}").json
+        listed += [crawl["id"] for crawl in response["crawls"]]
+        cursor = response["next"]
         if not cursor:
             break
-    assert found == names[::-1]
+    assert listed == names[::-1]
     for name in names:
         client.stop(name)
-    assert [one["id"] for one in client.crawls(app="lister", state="running")] == []
+    assert [crawl["id"] for crawl in client.crawls(app="lister", state="running")] == []
 
 
 @pytest.mark.parametrize("verb", ["pause", "stop"])
@@ -119,9 +119,9 @@ def test_pausing_and_stopping_reach_all_workers_quickly(crawls: Crawls, client: 
         client.resume(crawl)
         wait_until(lambda: len(crawls.site.requests(*hosts)) > len(requests) + 10, "it resumes")
         client.stop(crawl)
-    told = client.crawl(crawl)
-    assert told["state"] == "stopped"
-    assert told["excluded"]["stopped"] > 0
+    status = client.crawl(crawl)
+    assert status["state"] == "stopped"
+    assert status["excluded"]["stopped"] > 0
 
 
 def test_the_id_of_an_ended_crawl_is_remembered_and_accepts_nothing_more(crawls: Crawls, client: Client) -> None:
@@ -153,13 +153,13 @@ def test_only_the_id_of_a_deleted_crawl_remains(crawls: Crawls, client: Client) 
     client.delete(crawl)
 
     async def left() -> list[bytes]:
-        cursor, found = b"0", []
+        cursor, found_keys = b"0", []
         while True:
             ask = crawls.frontier.shards.store.command
             cursor, keys = await ask("SCAN", cursor, "MATCH", f"*{key}*", "COUNT", 1000)
-            found += keys
+            found_keys += keys
             if cursor == b"0":
-                return found
+                return found_keys
 
     assert crawls.do(left()) == []
     assert len(crawls.rows("api")) > 0, "results stay"
@@ -214,13 +214,13 @@ def test_a_crawl_expires_at_its_time(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(500, [host])
     crawl = begin(client, tree.url(0), expires_at=time.time() + 1.5, delay_seconds=0.1)
-    told = ended(client, crawl)
-    assert told["state"] == "expired"
-    assert told["excluded"]["expired"] > 0
+    status = ended(client, crawl)
+    assert status["state"] == "expired"
+    assert status["excluded"]["expired"] > 0
     wait_until(lambda: client.crawl(crawl)["ended_at"] > 0, "its end is written down")
 
 
-def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: Served, client: Client) -> None:
+def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
     crawl = begin(
@@ -229,18 +229,18 @@ def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: Served, cl
     )  # fmt: skip
     for path in (f"/v1/crawls/{crawl}", "/v1/crawls", "/metrics", "/v1/stats", f"/v1/crawls/{crawl}/failed"):
         assert b"hush" not in api.ask("GET", path).raw
-    assert "hush" not in api.said()
+    assert "hush" not in api.output()
     client.stop(crawl)
 
 
 def test_the_end_of_a_crawl_is_sent_to_its_notification_url(crawls: Crawls, client: Client) -> None:
-    told: list[dict[str, Any]] = []
+    notifications: list[dict[str, Any]] = []
 
     class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            notifications.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             # The first notification fails, so it is sent again.
-            self.send_response(500 if len(told) == 1 else 204)
+            self.send_response(500 if len(notifications) == 1 else 204)
             self.end_headers()
 
         def log_message(self, *args: object) -> None:
@@ -253,13 +253,13 @@ def test_the_end_of_a_crawl_is_sent_to_its_notification_url(crawls: Crawls, clie
         crawls.site.at(host, "/", page())
         url = f"http://127.0.0.1:{server.server_address[1]}/told?key=1"
         crawl = begin(client, f"http://{host}/", notify=url, attributes={"order": 9}, app="shop")
-        wait_until(lambda: len(told) == 2, "the notification arrived")
-        assert told[0] == told[1]
-        assert told[0]["id"] == crawl
-        assert told[0]["state"] == "finished"
-        assert told[0]["app"] == "shop"
-        assert told[0]["attributes"] == {"order": 9}
-        assert told[0]["counts"]["stored"] == 1
+        wait_until(lambda: len(notifications) == 2, "the notification arrived")
+        assert notifications[0] == notifications[1]
+        assert notifications[0]["id"] == crawl
+        assert notifications[0]["state"] == "finished"
+        assert notifications[0]["app"] == "shop"
+        assert notifications[0]["attributes"] == {"order": 9}
+        assert notifications[0]["counts"]["stored"] == 1
     finally:
         server.shutdown()
         server.server_close()
@@ -274,7 +274,7 @@ def test_the_event_stream_has_counts_until_the_end(crawls: Crawls, client: Clien
         events.append(event)
         assert len(events) < 100
     assert events[-1][0] == "end"
-    stored = [told["counts"]["stored"] for _, told in events]
+    stored = [status["counts"]["stored"] for _, status in events]
     assert stored == sorted(stored)
     assert stored[-1] == 30
     assert len(set(stored)) > 1
@@ -286,16 +286,16 @@ def test_a_host_can_be_slowed_down_and_blocked_for_all_crawls(crawls: Crawls, cl
     assert client.change_host(host, delay_seconds=0.4)["delay_seconds"] == 0.4
     crawl = begin(client, tree.url(0), delay_seconds=0)
     wait_until(lambda: len(crawls.site.requests(host)) >= 4, "some pages")
-    (told,) = [one for one in client.hosts() if one["name"] == host]
-    assert told["crawls"].keys() <= {crawl}
-    assert told["robots_known"]
+    (status,) = [row for row in client.hosts() if row["name"] == host]
+    assert status["crawls"].keys() <= {crawl}
+    assert status["robots_known"]
     assert client.change_host(host, delay_seconds=None, blocked="asked us to")["blocked"] == "asked us to"
     done = ended(client, crawl)
     assert done["failed"]["asked us to"] > 0
     assert crawls.site.judge(host).hasty(0.4) == []
 
 
-def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: Served, client: Client) -> None:
+def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     assert {worker["name"] for worker in client.workers()} == {"w1", "w2"}
     assert all(worker["machine"] and worker["seen_seconds_ago"] < 30 for worker in client.workers())
     host, visited = crawls.site.take(2)
@@ -306,7 +306,7 @@ def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: Se
     left = client.crawl(crawl)["counts"]
     # Who looks for work finds none, and puts the host aside.
     assert crawls.do(crawls.frontier.lease(hosts=1)) == []
-    (waits,) = [one for one in client.hosts() if one["name"] == host]
+    (waits,) = [row for row in client.hosts() if row["name"] == host]
     assert waits["crawls"] == {crawl: left["waiting"]}, "hosts of a paused crawl are listed, too"
     # Before the metrics: pages of other crawls may still be stored.
     stored = client.stats()["counts"]["stored"]
@@ -324,7 +324,7 @@ def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: Se
     client.stop(crawl)
 
 
-def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: Served) -> None:
+def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: ApiProcess) -> None:
     meaningless: tuple[dict[str, Any], ...] = (
         {"seeds": []},
         {"seeds": ["mailto:a@b"]},
@@ -340,11 +340,11 @@ def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: Serv
         with pytest.raises(ShoalError) as refused:
             client.submit(**request)
         assert str(refused.value).endswith("."), request
-    got = api.ask("POST", "/v1/crawls", {"seeds": []})
-    assert got.status == 422
-    assert got.headers["content-type"] == "application/problem+json"
-    assert got.json["type"] == "urn:shoal:problem:InvalidInput"
-    assert got.json["id"]
+    response = api.ask("POST", "/v1/crawls", {"seeds": []})
+    assert response.status == 422
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json["type"] == "urn:shoal:problem:InvalidInput"
+    assert response.json["id"]
     with pytest.raises(InvalidInput):
         client.change_host("a b", delay_seconds=1)
 
@@ -360,5 +360,5 @@ def test_an_invalid_record_of_a_crawl_does_not_hide_other_crawls(crawls: Crawls,
     client.stop(first)
     client.stop(second)
     crawls.do(spoil(first))
-    assert [one["id"] for one in client.crawls(app="spoiled")] == [second]
+    assert [crawl["id"] for crawl in client.crawls(app="spoiled")] == [second]
     assert client.stats()["crawls"]["stopped"] > 0

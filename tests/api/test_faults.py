@@ -17,16 +17,16 @@ from shoal.model import Limits
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import FrontierSettings, Settings
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.servers import server, wait_until
-from tests.site.answers import page
-from tests.system.commanding import Shell
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
+from tests.system.shell import Shell
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("faults"), hosts=12, workers=2) as crawls:
+    with open_crawls(tmp_path_factory.mktemp("faults"), hosts=12, workers=2) as crawls:
         yield crawls
 
 
@@ -36,7 +36,7 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
     tree = crawls.site.plant(240, hosts)
     flags = ("--folder", crawls.folder / "store")
     output = crawls.folder / "killed.db"
-    with served(tmp_path / "one", *flags) as api:
+    with serve_api(tmp_path / "one", *flags) as api:
         client = api.client
         crawl = client.submit(
             seeds=[tree.url(0)], name="killed", scope="any", delay_seconds=0.01, outputs=[str(output)]
@@ -46,12 +46,12 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
         api.process.wait(10)
         with pytest.raises(StoreUnavailable, match="is unavailable"):
             client.crawl(crawl)
-    asked = len(crawls.site.requests(*hosts))
-    wait_until(lambda: len(crawls.site.requests(*hosts)) > asked + 20, "nobody cared")
-    with served(tmp_path / "two", *flags) as api:
-        told = api.client.wait("killed", timeout_seconds=60)
-    assert told["state"] == "finished"
-    assert told["counts"]["stored"] == told["counts"]["admitted"] == 240
+    before = len(crawls.site.requests(*hosts))
+    wait_until(lambda: len(crawls.site.requests(*hosts)) > before + 20, "the crawl continues")
+    with serve_api(tmp_path / "two", *flags) as api:
+        status = api.client.wait("killed", timeout_seconds=60)
+    assert status["state"] == "finished"
+    assert status["counts"]["stored"] == status["counts"]["admitted"] == 240
     assert crawls.rows("killed").keys() == tree.walk()
     judge = crawls.site.judge(*hosts)
     assert judge.crowded() == []
@@ -61,7 +61,7 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
 
 def test_a_signal_stops_the_server_cleanly_even_with_open_event_streams(crawls: Crawls, tmp_path: Path) -> None:
     (host,) = crawls.site.take()
-    with served(tmp_path, "--folder", crawls.folder / "store") as api:
+    with serve_api(tmp_path, "--folder", crawls.folder / "store") as api:
         crawl = api.client.submit(seeds=[f"http://{host}/"], outputs=["main"], spider="nobody")["id"]
         events: list[str] = []
 
@@ -80,15 +80,15 @@ def test_a_signal_stops_the_server_cleanly_even_with_open_event_streams(crawls: 
 
 @pytest.mark.full
 def test_an_unavailable_store_is_reported_and_reconnected(tmp_path: Path) -> None:
-    with server(tmp_path / "valkey") as store, served(tmp_path / "served", "--store", store.url) as api:
+    with server(tmp_path / "valkey") as store, serve_api(tmp_path / "served", "--store", store.url) as api:
         assert api.ask("GET", "/readyz").status == 200
         store.freeze()
         assert api.ask("GET", "/readyz").status == 503
         assert api.ask("GET", "/healthz").status == 200
-        got = api.ask("GET", "/v1/crawls")
-        assert got.status == 503
-        assert got.headers["retry-after"]
-        assert got.json["type"] == "urn:shoal:problem:StoreUnavailable"
+        response = api.ask("GET", "/v1/crawls")
+        assert response.status == 503
+        assert response.headers["retry-after"]
+        assert response.json["type"] == "urn:shoal:problem:StoreUnavailable"
         store.thaw()
         wait_until(lambda: api.ask("GET", "/readyz").status == 200, "it is back")
         assert api.ask("GET", "/v1/crawls").status == 200
@@ -96,12 +96,12 @@ def test_an_unavailable_store_is_reported_and_reconnected(tmp_path: Path) -> Non
 
 def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
     with server(tmp_path / "valkey", options={"requirepass": "hush"}) as store:
-        with served(tmp_path / "served", "--store", store.url) as api:
+        with serve_api(tmp_path / "served", "--store", store.url) as api:
             assert api.ask("GET", "/v1/stats").status == 200
-            assert "hush" not in api.said()
-        ran = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))
-        assert ran.code == 1
-        assert "guess" not in ran.err
+            assert "hush" not in api.output()
+        result = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))
+        assert result.code == 1
+        assert "guess" not in result.err
 
 
 @pytest.mark.full
@@ -110,7 +110,7 @@ def test_one_of_many_maintainers_is_active_and_another_takes_over(crawls: Crawls
 
     first = Maintainer(crawls.frontier, settings)
     # The server of a test before this one may have held the lock a moment ago.
-    wait_until(lambda: crawls.do(first._chosen()), "nobody else holds the lock")
+    wait_until(lambda: crawls.do(first._chosen()), "no other process holds the lock")
     assert crawls.do(first._chosen()), "it keeps the lock"
     other = _other(crawls)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.frontier import Frontier
 from shoal.frontier.history import Totals
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.servers import wait_until
 
 START = 1_800_000_000 // 3600 * 3600
@@ -23,7 +23,7 @@ async def write(folder: Path) -> None:
 
 def test_rates_and_counts_are_in_the_api(tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    with served(tmp_path / "served", "--folder", folder) as api:
+    with serve_api(tmp_path / "served", "--folder", folder) as api:
         api.ask("POST", "/v1/crawls", {"seeds": ["http://example.org/"], "name": "x", "outputs": ["y"]})
 
         def written() -> bool:
@@ -37,10 +37,10 @@ def test_rates_and_counts_are_in_the_api(tmp_path: Path) -> None:
         wait_until(written, "the server has written a point")
         asyncio.run(write(folder))
         for path in ("/v1/history", "/v1/crawls/x/history?step=minute"):
-            got = api.ask("GET", path)
-            assert got.status == 200
-            assert got.json["step"] == "minute"
-            last = got.json["points"][-1]
+            response = api.ask("GET", path)
+            assert response.status == 200
+            assert response.json["step"] == "minute"
+            last = response.json["points"][-1]
             expected = {"at": START + 120, "seconds": 60, "stored": 60, "failed": 1, "bytes": 1000, "open": 7}
             assert expected.items() <= last.items()
         assert api.client.history("x")[-1]["stored"] == api.client.history()[-1]["stored"] == 60

@@ -1,4 +1,4 @@
-"""IndexNow with real workers on a real site: who may report pages, what is answered, and which requests it leads to."""
+"""IndexNow with real workers on a real site: who may report pages, the responses, and the requests that follow."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ import pytest
 from shoal.frontier.signals import SignalKind
 from shoal.operations.indexnow import IndexNow, Refused
 from shoal.settings import ApiSettings, Settings
-from tests.api.served import Got, Served, served
+from tests.api.process import ApiProcess, ApiResponse, serve_api
 from tests.api.test_crawls import api, begin, client, crawls
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect
-from tests.system.crawling import Crawls
+from tests.site.responses import Response, page, redirect
+from tests.system.crawls import Crawls
 
 __all__ = ["api", "client", "crawls"]
 KEY = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def reporting(crawls: Crawls) -> Iterator[Served]:
+def reporting(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[api]\nindexnow = "news, other"\n[outputs]\nmain = "{crawls.folder / "api.db"}"\n'
-    with served(crawls.folder / "reporting", "--folder", crawls.folder / "store", settings=settings) as one:
-        yield one
+    with serve_api(crawls.folder / "reporting", "--folder", crawls.folder / "store", settings=settings) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
-def news(crawls: Crawls, reporting: Served) -> Iterator[str]:
+def news(crawls: Crawls, reporting: ApiProcess) -> Iterator[str]:
     """The host of a perpetual crawl with three pages, and with a key."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/a", "/b"))
     for path in ("/a", "/b"):
         crawls.site.at(host, path, page())
-    crawls.site.at(host, f"/{KEY}.txt", Answer(body=f"{KEY}\n", type="text/plain"))
+    crawls.site.at(host, f"/{KEY}.txt", Response(body=f"{KEY}\n", type="text/plain"))
     begin(reporting.client, f"http://{host}/", name="news", every="1d", scope="domain")
     wait_until(lambda: reporting.client.crawl("news")["scheduled"] == 3, "its pages are scheduled")
     yield host
     reporting.client.stop("news")
 
 
-def settled(reporting: Served, method: str, path: str, body: Any = None) -> Got:
-    """The answer when it is not that there were too many requests."""
-    got: list[Got] = []
+def settled(reporting: ApiProcess, method: str, path: str, body: Any = None) -> ApiResponse:
+    """Repeat a request while the status is 429, and return the last response."""
+    responses: list[ApiResponse] = []
 
-    def answered() -> bool:
-        got.append(reporting.ask(method, path, body))
-        return got[-1].status != 429
+    def is_accepted() -> bool:
+        responses.append(reporting.ask(method, path, body))
+        return responses[-1].status != 429
 
-    wait_until(answered, "the request is taken")
-    return got[-1]
+    wait_until(is_accepted, "the request is accepted")
+    return responses[-1]
 
 
-def post(reporting: Served, host: str, *paths: str, key: str = KEY, **more: Any) -> int:
+def post(reporting: ApiProcess, host: str, *paths: str, key: str = KEY, **more: Any) -> int:
     body = {"host": host, "key": key, "urlList": [f"http://{host}{path}" for path in paths], **more}
     return settled(reporting, "POST", "/indexnow", body).status
 
 
 def visits(crawls: Crawls, host: str, path: str) -> int:
-    return sum(one.path == path for one in crawls.site.requests(host))
+    return sum(request.path == path for request in crawls.site.requests(host))
 
 
 @pytest.mark.full
 def test_reported_pages_are_visited_and_the_key_is_requested_once(
-    crawls: Crawls, reporting: Served, news: str
+    crawls: Crawls, reporting: ApiProcess, news: str
 ) -> None:  # fmt: skip
     assert post(reporting, news, "/a") == 200
     wait_until(lambda: visits(crawls, news, "/a") == 2, "the page is visited")
@@ -78,13 +78,13 @@ def test_reported_pages_are_visited_and_the_key_is_requested_once(
 
 @pytest.mark.full
 def test_a_key_that_the_site_does_not_have_is_refused_and_not_requested_again(
-    crawls: Crawls, reporting: Served, news: str
+    crawls: Crawls, reporting: ApiProcess, news: str
 ) -> None:  # fmt: skip
     before = visits(crawls, news, "/")
-    for key, answer in {
-        "another-key": Answer(body=KEY, type="text/plain"), "moved-key": redirect(f"/{KEY}.txt"),
+    for key, response in {
+        "another-key": Response(body=KEY, type="text/plain"), "moved-key": redirect(f"/{KEY}.txt"),
     }.items():  # fmt: skip
-        crawls.site.at(news, f"/{key}.txt", answer)
+        crawls.site.at(news, f"/{key}.txt", response)
         assert post(reporting, news, "/", key=key) == 403
         assert post(reporting, news, "/", key=key) == 403
         assert visits(crawls, news, f"/{key}.txt") == 1
@@ -92,7 +92,7 @@ def test_a_key_that_the_site_does_not_have_is_refused_and_not_requested_again(
 
 
 def test_an_invalid_notification_is_refused_without_a_request(
-    crawls: Crawls, reporting: Served, news: str
+    crawls: Crawls, reporting: ApiProcess, news: str
 ) -> None:  # fmt: skip
     (other,) = crawls.site.take()
     before = len(crawls.site.requests(news))
@@ -118,9 +118,9 @@ def test_a_private_address_is_not_requested_unless_it_is_allowed(crawls: Crawls,
     statuses: list[int] = []
 
     def refused() -> bool:
-        with pytest.raises(Refused) as told:
+        with pytest.raises(Refused) as error:
             crawls.do(guarded.accept([f"http://{news}/a"], KEY))
-        statuses.append(told.value.status)
+        statuses.append(error.value.status)
         return statuses[-1] != 429
 
     wait_until(refused, "the host may be requested")
@@ -128,14 +128,14 @@ def test_a_private_address_is_not_requested_unless_it_is_allowed(crawls: Crawls,
     assert len(crawls.site.requests(news)) == before
 
 
-def test_indexnow_is_off_unless_crawls_are_named(api: Served) -> None:
+def test_indexnow_is_off_unless_crawls_are_named(api: ApiProcess) -> None:
     assert api.ask("GET", f"/indexnow?url=http://a.example/&key={KEY}").status == 404
     assert api.ask("POST", "/indexnow", {}).status == 404
 
 
-def test_one_address_cannot_send_without_limit(reporting: Served) -> None:
-    told = [reporting.ask("GET", "/indexnow") for _ in range(40)]
-    refused = [one for one in told if one.status == 429]
+def test_one_address_cannot_send_without_limit(reporting: ApiProcess) -> None:
+    responses = [reporting.ask("GET", "/indexnow") for _ in range(40)]
+    refused = [response for response in responses if response.status == 429]
     assert refused
-    assert all(one.headers["retry-after"] == "1" for one in refused)
-    assert {one.status for one in told} <= {400, 429}
+    assert all(response.headers["retry-after"] == "1" for response in refused)
+    assert {response.status for response in responses} <= {400, 429}

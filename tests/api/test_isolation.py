@@ -14,21 +14,21 @@ from shoal.frontier import Frontier
 from shoal.model.crawl_request import CrawlRequest
 from shoal.model.record import Record
 from shoal.operations.submit import submit, to_submission
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture
-def api(store: Server, tmp_path: Path) -> Iterator[Served]:
+def api(store: Server, tmp_path: Path) -> Iterator[ApiProcess]:
     settings = f'[outputs]\nmain = "{tmp_path / "pages.db"}"\n'
-    with served(tmp_path / "served", "--store", store.url, settings=settings) as api:
+    with serve_api(tmp_path / "served", "--store", store.url, settings=settings) as api:
         yield api
 
 
@@ -36,31 +36,31 @@ def request(**fields: Any) -> dict[str, Any]:
     return {"seeds": ["http://example.org/"], "outputs": ["main"], "spider": "nobody", **fields}
 
 
-def test_a_name_whose_records_were_written_by_another_store_is_refused(api: Served, tmp_path: Path) -> None:
+def test_a_name_whose_records_were_written_by_another_store_is_refused(api: ApiProcess, tmp_path: Path) -> None:
     output = str(tmp_path / "pages.db")
     asyncio.run(written(output, Record(crawl="foreign", url="http://secret.example/", status=200)))
-    got = api.ask("POST", "/v1/crawls", request(name="foreign"))
-    assert got.status == 409
-    assert "already has records of another crawl 'foreign'" in got.json["detail"]
+    response = api.ask("POST", "/v1/crawls", request(name="foreign"))
+    assert response.status == 409
+    assert "already has records of another crawl 'foreign'" in response.json["detail"]
     # Another name is free, and the same request again is the same crawl although it has records by then.
     assert api.ask("POST", "/v1/crawls", request(name="own")).status == 201
     asyncio.run(written(output, Record(crawl="own", url="http://example.org/", status=200)))
     assert api.ask("POST", "/v1/crawls", request(name="own")).json == {"id": "own", "created": False}
 
 
-def test_attributes_are_bounded_and_records_are_streamed(api: Served, tmp_path: Path) -> None:
-    got = api.ask("POST", "/v1/crawls", request(attributes={"x": "y" * 1_000_000}))
-    assert got.status == 422
-    assert "attributes have more than 16,384 bytes" in got.json["detail"]
+def test_attributes_are_bounded_and_records_are_streamed(api: ApiProcess, tmp_path: Path) -> None:
+    response = api.ask("POST", "/v1/crawls", request(attributes={"x": "y" * 1_000_000}))
+    assert response.status == 422
+    assert "attributes have more than 16,384 bytes" in response.json["detail"]
     assert api.ask("POST", "/v1/crawls", request(name="wide", attributes={"x": "y" * 16_000})).status == 201
     rows = [Record(crawl="wide", url=f"http://example.org/{n:04}", status=200) for n in range(1200)]
     asyncio.run(written(str(tmp_path / "pages.db"), *rows))
     urls, cursor = [], ""
     while True:
-        got = api.ask("GET", f"/v1/crawls/wide/records?limit=500&fields=url&cursor={cursor}")
-        assert "content-length" not in got.headers, "it is sent while it is read"
-        urls += [record["url"] for record in got.json["records"]]
-        cursor = got.json["next"]
+        response = api.ask("GET", f"/v1/crawls/wide/records?limit=500&fields=url&cursor={cursor}")
+        assert "content-length" not in response.headers, "it is sent while it is read"
+        urls += [record["url"] for record in response.json["records"]]
+        cursor = response.json["next"]
         if cursor is None:
             break
     assert urls == [row.url for row in rows]

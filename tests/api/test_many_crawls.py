@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import CrawlEnded
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.servers import wait_until
-from tests.site.answers import Answers, page
-from tests.system.commanding import LOCAL, Shell
-from tests.system.crawling import crawling
+from tests.site.responses import Responses, page
+from tests.system.crawls import open_crawls
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -32,8 +32,8 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
     output = tmp_path / "all.db"
     toml = f'[outputs]\nmain = "{output}"\n'
     with (
-        crawling(tmp_path, hosts=HOSTS, workers=0, settings={"outputs": {"main": str(output)}}) as crawls,
-        served(tmp_path / "served", "--folder", tmp_path / "store", settings=toml) as api,
+        open_crawls(tmp_path, hosts=HOSTS, workers=0, settings={"outputs": {"main": str(output)}}) as crawls,
+        serve_api(tmp_path / "served", "--folder", tmp_path / "store", settings=toml) as api,
     ):
         site, client = crawls.site, api.client
         hosts = site.take(HOSTS)
@@ -43,7 +43,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             seeds[crawl] = urls[0]
             for n, url in enumerate(urls):
                 host, _, path = url.removeprefix("http://").partition("/")
-                site.tell(Answers(host, f"/{path}", (page(*urls[n + 1 :]),)))
+                site.send(Responses(host, f"/{path}", (page(*urls[n + 1 :]),)))
         for crawl, seed in seeds.items():
             request = {"priority": PRIORITIES[crawl % 3], "scope": "any", "delay_seconds": DELAY, "outputs": ["main"]}
             if crawl in EXPIRED:
@@ -57,7 +57,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
 
         shell = Shell(tmp_path / "served")
         try:
-            crawls.hire(2)
+            crawls.start_workers(2)
             shell.start("worker", "--folder", tmp_path / "store", "--workers", 2, *LOCAL)
             wait_until(lambda: len(client.workers()) == 4, "both groups are there")
             wait_until(lambda: len(site.requests()) > 40, "they work")
@@ -69,8 +69,8 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             for crawl in others:
                 client.wait(f"c{crawl}", timeout_seconds=120)
             wait_until(lambda: client.stats()["counts"]["leased"] == 0, "what was leased has ended")
-            asked = Counter(request.path.split("/")[1] for request in site.requests() if not request.is_robots)
-            assert not any(str(crawl) in asked for crawl in [*PAUSED, STOPPED[0], EXPIRED[0]])
+            requested = Counter(request.path.split("/")[1] for request in site.requests() if not request.is_robots)
+            assert not any(str(crawl) in requested for crawl in [*PAUSED, STOPPED[0], EXPIRED[0]])
             _judge_shares(site.requests())
             for crawl in PAUSED:
                 client.resume(f"c{crawl}")
@@ -79,7 +79,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
         finally:
             shell.close()
 
-        told = {crawl: client.crawl(f"c{crawl}") for crawl in range(CRAWLS)}
+        statuses = {crawl: client.crawl(f"c{crawl}") for crawl in range(CRAWLS)}
         requests = [request for request in site.requests() if not request.is_robots]
         judge = site.judge()
         assert judge.crowded() == []
@@ -90,20 +90,20 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             stored += Counter(
                 dict(rows.execute("SELECT crawl, count(*) FROM pages WHERE error IS NULL GROUP BY crawl"))
             )
-        assert any(told[crawl]["state"] == "stopped" for crawl in STOPPED[1:]), "none was stopped in the middle"
-        for crawl, one in told.items():
-            counts = one["counts"]
-            assert counts["admitted"] == counts["stored"] + counts["failed"] + counts["excluded"], one
-            assert counts["stored"] == stored[f"c{crawl}"], one
-            assert counts["stored"] == sum(request.path.startswith(f"/{crawl}/") for request in requests), one
-            wanted = {"finished"}
+        assert any(statuses[crawl]["state"] == "stopped" for crawl in STOPPED[1:]), "none was stopped in the middle"
+        for crawl, status in statuses.items():
+            counts = status["counts"]
+            assert counts["admitted"] == counts["stored"] + counts["failed"] + counts["excluded"], status
+            assert counts["stored"] == stored[f"c{crawl}"], status
+            assert counts["stored"] == sum(request.path.startswith(f"/{crawl}/") for request in requests), status
+            expected = {"finished"}
             if crawl in (STOPPED[0], EXPIRED[0]):
-                wanted = {"stopped"} if crawl in STOPPED else {"expired"}
+                expected = {"stopped"} if crawl in STOPPED else {"expired"}
             elif crawl in STOPPED or crawl in EXPIRED:
-                wanted |= {"stopped"} if crawl in STOPPED else {"expired"}
-            assert one["state"] in wanted, one
-            if one["state"] == "finished":
-                assert counts["stored"] == counts["admitted"] == PAGES, one
+                expected |= {"stopped"} if crawl in STOPPED else {"expired"}
+            assert status["state"] in expected, status
+            if status["state"] == "finished":
+                assert counts["stored"] == counts["admitted"] == PAGES, status
 
 
 def _judge_shares(requests: list) -> None:

@@ -1,4 +1,4 @@
-"""Lists longer than a page: nothing is left out or listed twice, whatever is added or removed meanwhile."""
+"""Lists longer than a page: nothing is left out or listed twice while entries are added or removed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shoal.api.pagination import make_cursor
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.record import Record
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 T = TypeVar("T")
 HOSTS, PATHS = 30, 50
@@ -25,15 +25,15 @@ HOSTS, PATHS = 30, 50
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory, store: Server) -> Iterator[Served]:
+def api(tmp_path_factory: pytest.TempPathFactory, store: Server) -> Iterator[ApiProcess]:
     folder = tmp_path_factory.mktemp("paging")
     settings = f'[api]\nrate = 100000\n[outputs]\nmain = "{folder}/main.db"\n'
-    with served(folder, "--store", store.url, settings=settings) as api:
+    with serve_api(folder, "--store", store.url, settings=settings) as api:
         yield api
 
 
@@ -50,7 +50,7 @@ def urls(crawl: str, hosts: range) -> list[str]:
 
 
 async def fail(frontier: Frontier, crawl: str, hosts: range) -> None:
-    """Hosts that nobody may ask any more, with all that waits for them; of the first one, visits that were made."""
+    """Fail the visits of the first host with status 500, and block the other hosts with all their visits."""
     await frontier.add(crawl, [Visit(url=url) for url in urls(crawl, hosts)])
     for host in hosts[1:]:
         await frontier.hosts.block(f"h{host}.{crawl}.example", "no route")
@@ -67,24 +67,24 @@ def failing(store: Server, crawl: str, hosts: range = range(HOSTS)) -> None:
     do(store, make)
 
 
-def pages(api: Served, path: str, field: str, between: Callable[[int], None] = lambda page: None) -> list[Any]:
+def pages(api: ApiProcess, path: str, field: str, between: Callable[[int], None] = lambda page: None) -> list[Any]:
     """Everything of a list. `between` is called after each page but the last."""
-    found: list[Any] = []
+    entries: list[Any] = []
     sign = "&" if "?" in path else "?"
     cursor = ""
     for page in range(300):
-        got = api.ask("GET", f"{path}{sign}cursor={cursor}")
-        assert got.status == 200, got.raw
-        found += got.json[field]
-        cursor = got.json["next"]
+        response = api.ask("GET", f"{path}{sign}cursor={cursor}")
+        assert response.status == 200, response.raw
+        entries += response.json[field]
+        cursor = response.json["next"]
         if cursor is None:
-            return found
-        assert got.json[field] or page
+            return entries
+        assert response.json[field] or page
         between(page)
     raise AssertionError("it has no end")
 
 
-def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: Served, store: Server) -> None:
+def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: ApiProcess, store: Server) -> None:
     failing(store, "grows")
     later = iter(range(HOSTS, HOSTS + 5))
 
@@ -92,16 +92,16 @@ def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: Served, sto
         if host := next(later, None):
             failing(store, "grows", range(host, host + 1))
 
-    told = pages(api, "/v1/crawls/grows/failed?limit=100", "failed", between)
-    seen = Counter(one["url"] for one in told)
+    failures = pages(api, "/v1/crawls/grows/failed?limit=100", "failed", between)
+    seen = Counter(failure["url"] for failure in failures)
     assert set(seen.values()) == {1}
     assert set(urls("grows", range(HOSTS))) <= seen.keys()
-    assert {one["reason"] for one in told} == {"no route", "status 500"}
+    assert {failure["reason"] for failure in failures} == {"no route", "status 500"}
     assert len(pages(api, "/v1/crawls/grows/failed?limit=1750", "failed")) == 1750, "a page of all is the last one"
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store: Server, after: int) -> None:
+def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: ApiProcess, store: Server, after: int) -> None:
     crawl = f"retried{after}"
     failing(store, crawl)
 
@@ -115,14 +115,14 @@ def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store:
         if page == after:
             do(store, again)
 
-    told = pages(api, f"/v1/crawls/{crawl}/failed?limit=100", "failed", between)
-    seen = Counter(one["url"] for one in told)
+    failures = pages(api, f"/v1/crawls/{crawl}/failed?limit=100", "failed", between)
+    seen = Counter(failure["url"] for failure in failures)
     assert set(urls(crawl, range(HOSTS))) >= seen.keys()
     # A URL that failed again may be listed again.
     assert max(seen.values()) <= 2
 
 
-def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: Served, store: Server) -> None:
+def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: ApiProcess, store: Server) -> None:
     async def make(frontier: Frontier) -> list[str]:
         await frontier.crawls.create("family", Limits(delay_seconds=0, spider="one"))
         names = ["family", *[await frontier.crawls.branch("family", spider) for spider in ("three", "two")]]
@@ -135,12 +135,14 @@ def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: Served
         return names
 
     assert do(store, make) == ["family", "family:three", "family:two"]
-    told = [one["url"] for one in pages(api, "/v1/crawls/family/failed?limit=4", "failed")]
-    assert len(set(told)) == len(told) == 45
-    assert [url[-1] for url in told] == ["0"] * 15 + ["1"] * 15 + ["2"] * 15
+    urls = [failure["url"] for failure in pages(api, "/v1/crawls/family/failed?limit=4", "failed")]
+    assert len(set(urls)) == len(urls) == 45
+    assert [url[-1] for url in urls] == ["0"] * 15 + ["1"] * 15 + ["2"] * 15
 
 
-def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(api: Served, store: Server, shell: Shell) -> None:
+def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(
+    api: ApiProcess, store: Server, shell: Shell
+) -> None:
     failing(store, "listed")
     on_api = shell.run("failed", "listed", "--store", api.url)
     on_store = shell.run("failed", "listed", "--store", store.url)
@@ -150,7 +152,7 @@ def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(api: Served,
         assert len(shell.run("failed", "listed", "--limit", "1203", "--store", where).out.splitlines()) == 1203
 
 
-def test_crawls_hosts_and_workers_are_listed_in_pages(api: Served, store: Server) -> None:
+def test_crawls_hosts_and_workers_are_listed_in_pages(api: ApiProcess, store: Server) -> None:
     names = [f"many-{n}" for n in range(25)]
 
     async def make(frontier: Frontier) -> None:
@@ -162,37 +164,37 @@ def test_crawls_hosts_and_workers_are_listed_in_pages(api: Served, store: Server
     for worker in ("w1", "w2", "w3"):
         do(store, lambda frontier: frontier.workers.beat({}), worker)
     do(store, make, "w4")
-    told = pages(api, "/v1/crawls?limit=4&app=many", "crawls")
-    assert [one["id"] for one in told] == [name for name in names[::-1] if name[-1] in "02468"]
-    hosts = [one["name"] for one in pages(api, "/v1/hosts?limit=3", "hosts")]
+    listed = pages(api, "/v1/crawls?limit=4&app=many", "crawls")
+    assert [crawl["id"] for crawl in listed] == [name for name in names[::-1] if name[-1] in "02468"]
+    hosts = [host["name"] for host in pages(api, "/v1/hosts?limit=3", "hosts")]
     assert {f"{name}.example" for name in names} <= set(hosts)
     assert len(set(hosts)) == len(hosts)
-    assert [one["name"] for one in pages(api, "/v1/workers?limit=2", "workers")] == ["w1", "w2", "w3", "w4"]
-    assert [one["name"] for one in api.client.workers()] == ["w1", "w2", "w3", "w4"]
+    assert [worker["name"] for worker in pages(api, "/v1/workers?limit=2", "workers")] == ["w1", "w2", "w3", "w4"]
+    assert [worker["name"] for worker in api.client.workers()] == ["w1", "w2", "w3", "w4"]
 
 
 def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
-    api: Served, store: Server, tmp_path: Path
+    api: ApiProcess, store: Server, tmp_path: Path
 ) -> None:
     for crawl in ("mine", "other"):
         failing(store, crawl, range(3))
     lists = ["crawls/mine/failed", "crawls/mine/records", "crawls", "hosts", "workers"]
     cursors = {path: api.ask("GET", f"/v1/{path}?limit=1").json["next"] for path in ("crawls/mine/failed", "crawls")}
     assert all(cursors.values())
-    given = [cursors["crawls/mine/failed"][:-2], "x", "A" * 15_000, "%00", "%ff%fe", "9" * 400, "MQ", "é"]
+    invalid = [cursors["crawls/mine/failed"][:-2], "x", "A" * 15_000, "%00", "%ff%fe", "9" * 400, "MQ", "é"]
     for path in lists:
         strange = [cursor for other, cursor in cursors.items() if other != path]
-        for cursor in [*given, *strange, api.ask("GET", "/v1/crawls/other/failed?limit=1").json["next"]]:
-            got = api.ask("GET", f"/v1/{path}?cursor={cursor.replace('é', '%C3%A9')}")
-            assert got.status in (400, 422), (path, cursor)
+        for cursor in [*invalid, *strange, api.ask("GET", "/v1/crawls/other/failed?limit=1").json["next"]]:
+            response = api.ask("GET", f"/v1/{path}?cursor={cursor.replace('é', '%C3%A9')}")
+            assert response.status in (400, 422), (path, cursor)
             if len(cursor) < 12_000:
-                assert got.headers["content-type"] == "application/problem+json"
-                assert got.json["detail"].count(".") == 1
+                assert response.headers["content-type"] == "application/problem+json"
+                assert response.json["detail"].count(".") == 1
     filtered = api.ask("GET", "/v1/crawls?limit=1&app=").json["next"]
     assert api.ask("GET", f"/v1/crawls?app=shop&cursor={filtered}").status == 422
 
 
-def test_a_forged_cursor_causes_no_internal_error(api: Served, store: Server) -> None:
+def test_a_forged_cursor_causes_no_internal_error(api: ApiProcess, store: Server) -> None:
     """A cursor is not a secret: a forged one gets a response or a refusal."""
     failing(store, "forged", range(3))
     strange: list[Any] = [
@@ -205,13 +207,13 @@ def test_a_forged_cursor_causes_no_internal_error(api: Served, store: Server) ->
         ("crawls", ("crawls", "", "")), ("hosts", ("hosts",)), ("workers", ("workers",)),
     ):  # fmt: skip
         for value in strange:
-            got = api.ask("GET", f"/v1/{path}?cursor={make_cursor(value, *of)}")
-            assert got.status in (200, 422), (path, value, got.raw)
+            response = api.ask("GET", f"/v1/{path}?cursor={make_cursor(value, *of)}")
+            assert response.status in (200, 422), (path, value, response.raw)
 
 
 @pytest.mark.parametrize("name", ["pages.db", "pages.jsonl", "pages.csv.gz"])
 def test_each_record_is_on_exactly_one_page_while_more_are_written(
-    api: Served, store: Server, tmp_path: Path, name: str
+    api: ApiProcess, store: Server, tmp_path: Path, name: str
 ) -> None:
     crawl = f"kept-{name}"
     output = str(tmp_path / name)
@@ -229,15 +231,15 @@ def test_each_record_is_on_exactly_one_page_while_more_are_written(
     def between(page: int) -> None:
         asyncio.run(written(output, *(Record(crawl=crawl, url=f"http://{n:03}.example/") for n in (page, 90 - page))))
 
-    told = pages(api, f"/v1/crawls/{crawl}/records?limit=3&fields=url,number", "records", between)
-    seen = Counter(one["url"] for one in told)
+    records = pages(api, f"/v1/crawls/{crawl}/records?limit=3&fields=url,number", "records", between)
+    seen = Counter(record["url"] for record in records)
     assert set(there) <= seen.keys()
     assert set(seen.values()) == {1}
-    assert told[0] == {"url": told[0]["url"], "attributes": {"order": 1}}, "a page has no number"
+    assert records[0] == {"url": records[0]["url"], "attributes": {"order": 1}}, "a page has no number"
     if name != "pages.db":
         cursor = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=1").json["next"]
         assert len(cursor) < 30, "it says how far and not of what"
         Path(output).write_bytes(b"")
-        got = api.ask("GET", f"/v1/crawls/{crawl}/records?cursor={cursor}")
-        assert (got.status, got.json["type"]) == (422, "urn:shoal:problem:InvalidInput")
-        assert "omit the cursor to start again" in got.json["detail"]
+        response = api.ask("GET", f"/v1/crawls/{crawl}/records?cursor={cursor}")
+        assert (response.status, response.json["type"]) == (422, "urn:shoal:problem:InvalidInput")
+        assert "omit the cursor to start again" in response.json["detail"]

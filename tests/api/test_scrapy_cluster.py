@@ -15,42 +15,42 @@ from shoal.operations.scrapy_cluster import ClusterAction, cluster_name
 from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
-from tests.api.served import Served, served
-from tests.site.answers import page
-from tests.system.crawling import Crawls, crawling
+from tests.api.process import ApiProcess, serve_api
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("cluster")
-    with crawling(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
+    with open_crawls(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
         yield crawls
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[outputs]\ndefault = "{crawls.folder / "default.db"}"\n'
-    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
+    with serve_api(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
         yield api
 
 
-def feed(api: Served, **request: Any) -> Any:
-    got = api.ask("POST", "/feed", request)
-    assert got.json.keys() == {"status", "data", "error"}
-    return got.json
+def feed(api: ApiProcess, **request: Any) -> Any:
+    response = api.ask("POST", "/feed", request)
+    assert response.json.keys() == {"status", "data", "error"}
+    return response.json
 
 
-def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api: Served) -> None:
+def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/a", "/b.pdf", "/no"))
     crawls.site.at(host, "/a", page("/a/b"))
     crawls.site.at(host, "/a/b", page("/a/b/c"))
-    told = feed(
+    reply = feed(
         api, url=f"http://{host}/", appid="testapp", crawlid="abc123", maxdepth=2, priority=90, deny_regex=["/no$"],
         deny_extensions=["pdf"], attrs={"mine": [1]}, useragent="TheirBot/1.0", cookie="c=1", expires=0,
         allowed_domains=[host.partition(":")[0]],
     )  # fmt: skip
-    assert told == {"status": "SUCCESS", "data": None, "error": None}
+    assert reply == {"status": "SUCCESS", "data": None, "error": None}
     done = api.client.wait("testapp:abc123", timeout_seconds=60)
     assert done["counts"]["stored"] == 3
     assert done["policy"]["app"] == "testapp"
@@ -61,7 +61,7 @@ def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api
 
 
 def test_more_urls_join_a_crawl_and_actions_are_answered_in_the_format_of_scrapy_cluster(
-    crawls: Crawls, api: Served
+    crawls: Crawls, api: ApiProcess
 ) -> None:
     first, second = crawls.site.take(2)
     api.client.change_host(first, delay_seconds=600)
@@ -71,60 +71,60 @@ def test_more_urls_join_a_crawl_and_actions_are_answered_in_the_format_of_scrapy
                 feed(api, url=f"http://{host}/{path}", appid="testapp", crawlid="two", spiderid="other")["error"]
                 is None
             )
-    told = feed(api, action="info", appid="testapp", crawlid="two", uuid="u1", spiderid="other")["data"]
-    assert told.pop("server_time") == pytest.approx(time.time(), abs=60)
-    assert told == {
+    data = feed(api, action="info", appid="testapp", crawlid="two", uuid="u1", spiderid="other")["data"]
+    assert data.pop("server_time") == pytest.approx(time.time(), abs=60)
+    assert data == {
         "uuid": "u1", "appid": "testapp", "crawlid": "two", "spiderid": "other", "total_pending": 4, "total_domains": 2,
         "domains": {
             first: {"low_priority": 0, "high_priority": 0, "total": 3},
             second: {"low_priority": 0, "high_priority": 0, "total": 1},
         },
     }  # fmt: skip
-    told = feed(api, action="info", appid="testapp", uuid="u2", spiderid="other")["data"]
-    assert told["total_crawlids"] == 1
-    assert told["crawlids"]["two"]["total"] == told["total_pending"] == 4
-    assert told["crawlids"]["two"]["distinct_domains"] == told["total_domains"] == 2
-    told = feed(api, action="stop", appid="testapp", crawlid="two", uuid="u3", spiderid="other")["data"]
-    assert (told["action"], told["total_purged"], told["uuid"]) == ("stop", 4, "u3")
+    data = feed(api, action="info", appid="testapp", uuid="u2", spiderid="other")["data"]
+    assert data["total_crawlids"] == 1
+    assert data["crawlids"]["two"]["total"] == data["total_pending"] == 4
+    assert data["crawlids"]["two"]["distinct_domains"] == data["total_domains"] == 2
+    data = feed(api, action="stop", appid="testapp", crawlid="two", uuid="u3", spiderid="other")["data"]
+    assert (data["action"], data["total_purged"], data["uuid"]) == ("stop", 4, "u3")
     assert api.client.crawl("testapp:two")["state"] == "stopped"
     # The same message again is not an error; another URL for a stopped crawl is.
     assert feed(api, url=f"http://{first}/a", appid="testapp", crawlid="two", spiderid="other")["status"] == "SUCCESS"
     assert api.ask("POST", "/feed", {"url": f"http://{first}/z", "appid": "testapp", "crawlid": "two"}).status == 409
 
 
-def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> None:
+def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     feed(api, url=f"http://{host}/", appid="testapp", crawlid="old", spiderid="other")
-    told = feed(api, action="expire", appid="testapp", crawlid="old", uuid="u", spiderid="other")["data"]
-    assert (told["action"], told["total_expired"]) == ("expired", 1)
+    data = feed(api, action="expire", appid="testapp", crawlid="old", uuid="u", spiderid="other")["data"]
+    assert (data["action"], data["total_expired"]) == ("expired", 1)
     assert api.client.crawl("testapp:old")["state"] == "expired"
 
 
-def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: Served) -> None:
-    got = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
-    assert got.status == 400
-    assert got.json["status"] == "FAILURE"
-    assert "crazykey" in got.json["error"]["message"]
+def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: ApiProcess) -> None:
+    response = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
+    assert response.status == 400
+    assert response.json["status"] == "FAILURE"
+    assert "crazykey" in response.json["error"]["message"]
 
 
 def test_without_a_default_output_requests_are_refused_in_the_format_of_scrapy_cluster(tmp_path: Path) -> None:
-    with served(tmp_path) as api:
-        got = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
-        assert (got.status, got.json["status"]) == (400, "FAILURE")
-        assert "name an output `default` in [outputs] of shoal.toml" in got.json["error"]["message"]
-        got = api.ask("POST", "/v1/crawls", {"seeds": ["http://a.example/"]})
-        assert got.status == 422
-        assert got.json["detail"].startswith('No output: pass e.g. "outputs": ["NAME"] in the request, or')
+    with serve_api(tmp_path) as api:
+        response = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
+        assert (response.status, response.json["status"]) == (400, "FAILURE")
+        assert "name an output `default` in [outputs] of shoal.toml" in response.json["error"]["message"]
+        response = api.ask("POST", "/v1/crawls", {"seeds": ["http://a.example/"]})
+        assert response.status == 422
+        assert response.json["detail"].startswith('No output: pass e.g. "outputs": ["NAME"] in the request, or')
         assert list(api.client.crawls()) == []
 
 
 def test_fields_mean_the_same_as_in_scrapy_cluster() -> None:
-    asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
-    request = parse(asked)
+    fields = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
+    request = parse(fields)
     assert isinstance(request, CrawlRequest)
     assert (request.max_depth, request.scope, request.priority, request.spider) == (0, "any", 0, "")
     assert (request.name, request.app, request.joins) == ("app:c", "app", True)
-    request = parse({**asked, "spiderid": "link", "priority": 100, "domain_max_pages": 7, "expires": 5, "attrs": None})
+    request = parse({**fields, "spiderid": "link", "priority": 100, "domain_max_pages": 7, "expires": 5, "attrs": None})
     assert isinstance(request, CrawlRequest)
     assert (request.spider, request.priority, request.max_pages_per_host, request.expires_at) == ("", 10, 7, 5.0)
     action = parse(b'{"action": "info", "appid": "a", "uuid": "u", "spiderid": "link"}')
@@ -151,8 +151,8 @@ def test_fields_mean_the_same_as_in_scrapy_cluster() -> None:
 def test_allowed_domains_and_patterns_must_both_match(
     domains: list[str], patterns: list[str], inside: list[str], outside: list[str]
 ) -> None:
-    asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
-    request = parse({**asked, "allowed_domains": domains, "allow_regex": patterns})
+    fields = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
+    request = parse({**fields, "allowed_domains": domains, "allow_regex": patterns})
     assert isinstance(request, CrawlRequest)
     spec = to_submission(request).spec
     scope = Scope(spec.scope, [canonical(seed) for seed in spec.seeds], allow=spec.allow, deny=spec.deny)

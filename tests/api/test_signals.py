@@ -14,8 +14,8 @@ from shoal.parse.sitemap import Sitemap
 from shoal.worker.page_signals import listed_hash
 from tests.api.test_crawls import api, begin, client, crawls, ended
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, robots
-from tests.system.crawling import Crawls
+from tests.site.responses import Response, page, robots
+from tests.system.crawls import Crawls
 
 __all__ = ["api", "client", "crawls"]
 
@@ -29,14 +29,14 @@ def test_touched_pages_are_visited_soon_new_ones_are_added_and_others_reported(c
     crawl = begin(client, f"http://{host}/", every="1d", deny=["secret"])
 
     def visits(path: str) -> int:
-        return sum(one.path == path for one in site.requests(host))
+        return sum(request.path == path for request in site.requests(host))
 
     wait_until(lambda: client.crawl(crawl)["scheduled"] == 3, "all pages are in the calendar")
     urls = [f"http://{host}/a?utm_source=mail", f"http://{host}/fresh", f"http://{host}/secret", "http://a b/"]
-    told = client.touch(crawl, urls)
-    assert (told["touched"], told["new"]) == (1, 1)
-    assert told["refused"][f"http://{host}/secret"] == "scope: deny pattern secret"
-    assert set(told["refused"]) == set(urls[2:])
+    report = client.touch(crawl, urls)
+    assert (report["touched"], report["new"]) == (1, 1)
+    assert report["refused"][f"http://{host}/secret"] == "scope: deny pattern secret"
+    assert set(report["refused"]) == set(urls[2:])
     wait_until(lambda: visits("/a") == 2 and visits("/fresh") == 1, "both are visited")
     wait_until(lambda: client.crawl(crawl)["scheduled"] == 4, "they are in the calendar again")
     assert visits("/b") == visits("/") == 1
@@ -76,11 +76,11 @@ def test_dates_in_sitemaps_and_feeds_pull_pages_forward(crawls: Crawls, client: 
 
     def lists(day: str) -> None:
         dates = f"<lastmod>{day}</lastmod>", f"<updated>{day}</updated>"
-        site.at(host, "/map.xml", Answer(
+        site.at(host, "/map.xml", Response(
             body=f"<urlset><url><loc>{here}/a</loc>{dates[0]}</url><url><loc>{here}/c</loc><lastmod>1999</lastmod></url>"
             f"<url><loc>{here}/d</loc></url></urlset>", type="application/xml",
         ))  # fmt: skip
-        site.at(host, "/feed", Answer(
+        site.at(host, "/feed", Response(
             body=f'<feed><entry><link href="/b"/>{dates[1]}</entry></feed>', type="application/atom+xml"
         ))  # fmt: skip
 
@@ -88,10 +88,10 @@ def test_dates_in_sitemaps_and_feeds_pull_pages_forward(crawls: Crawls, client: 
     crawl = begin(client, f"{here}/", every="1d", sitemaps=True)
 
     def visits(path: str) -> int:
-        return sum(one.path == path for one in site.requests(host))
+        return sum(request.path == path for request in site.requests(host))
 
     wait_until(lambda: client.crawl(crawl)["scheduled"] == 7, "the pages, the sitemap and the feed are scheduled")
-    (feed,) = [one for one in client.records(crawl) if one["url"] == f"{here}/feed"]
+    (feed,) = [record for record in client.records(crawl) if record["url"] == f"{here}/feed"]
     assert feed["found"] == "sitemap"
     # It is compared by what it lists.
     entries = Sitemap(urls=(f"{here}/b",), changed_at={f"{here}/b": moment("2001-02-03")})
@@ -104,16 +104,16 @@ def test_dates_in_sitemaps_and_feeds_pull_pages_forward(crawls: Crawls, client: 
     assert {path: visits(path) for path in ("/", "/c", "/d", "/feed", "/map.xml")} == {
         "/": 1, "/c": 1, "/d": 1, "/feed": 2, "/map.xml": 2,
     }  # fmt: skip
-    told = crawls.do(crawls.frontier.signals.precision(crawl, host))
-    assert told[SignalKind.SITEMAP] == told[SignalKind.FEED] == (1, 0)
-    assert told[SignalKind.TOUCH] == (2, 2)
+    precision = crawls.do(crawls.frontier.signals.precision(crawl, host))
+    assert precision[SignalKind.SITEMAP] == precision[SignalKind.FEED] == (1, 0)
+    assert precision[SignalKind.TOUCH] == (2, 2)
     # A feed that has become something else is retired as a page that is gone.
-    site.at(host, "/feed", Answer(body="<p>Moved.", type="text/html"))
+    site.at(host, "/feed", Response(body="<p>Moved.", type="text/html"))
     for misses in (1, 2):
         before = visits("/feed")
         client.touch(crawl, [f"{here}/feed"])
         wait_until(lambda: visits("/feed") > before, f"visit {misses}")  # noqa: B023
         wait_until(lambda: client.crawl(crawl)["scheduled"] == 7, "it is scheduled again")
-    assert any(one["url"] == f"{here}/feed" and one["error"] for one in client.records(crawl))
+    assert any(record["url"] == f"{here}/feed" and record["error"] for record in client.records(crawl))
     assert site.judge(host).crowded() == []
     client.stop(crawl)

@@ -10,7 +10,7 @@ from shoal.frontier.deletion import noted
 from shoal.model.crawl import Counts
 from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.contract.fleet import end
 from tests.servers import server
 
@@ -18,7 +18,7 @@ PAGES = "shoal_pages_total"
 FAILED = 'shoal_failed_total{reason="status 404"}'
 
 
-def counters(api: Served) -> dict[str, float]:
+def counters(api: ApiProcess) -> dict[str, float]:
     lines = [line.rpartition(" ") for line in api.ask("GET", "/metrics").raw.decode().splitlines() if line[0] != "#"]
     return {name: float(value) for name, _, value in lines if "_total" in name}
 
@@ -43,7 +43,7 @@ async def crawl(store: str, name: str, spider: str = "") -> None:
 
 def test_counters_do_not_fall_when_crawls_are_deleted(tmp_path: Path) -> None:
     with server(tmp_path / "valkey") as store:
-        with served(tmp_path / "first", "--store", store.url) as api:
+        with serve_api(tmp_path / "first", "--store", store.url) as api:
             asyncio.run(crawl(store.url, "one"))
             asyncio.run(crawl(store.url, "two", spider="mine"))
             before = counters(api)
@@ -57,7 +57,7 @@ def test_counters_do_not_fall_when_crawls_are_deleted(tmp_path: Path) -> None:
             asyncio.run(crawl(store.url, "three"))
             assert counters(api)[PAGES] == 7
         # Another server knows it, too.
-        with served(tmp_path / "second", "--store", store.url) as api:
+        with serve_api(tmp_path / "second", "--store", store.url) as api:
             assert (counters(api)[PAGES], counters(api)[FAILED]) == (7, 3)
 
 

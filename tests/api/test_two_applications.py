@@ -17,9 +17,9 @@ import pytest
 from shoal.api.auth import create_token
 from shoal.client import Client
 from shoal.errors import ShoalError
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import server, wait_until
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 PAGES = 40
 TOKENS = {app: create_token(f"submit:{app}") for app in ("a", "b")}
@@ -101,10 +101,13 @@ def site() -> Iterator[_Site]:
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Served]:
+def api(tmp_path: Path) -> Iterator[ApiProcess]:
     tokens = "".join(f'{app} = "{line}"\n' for app, (_, line) in TOKENS.items())
     settings = f'[outputs]\nmain = "{tmp_path / "pages.db"}"\n[tokens]\n{tokens}'
-    with server(tmp_path / "store") as store, served(tmp_path / "api", "--store", store.url, settings=settings) as api:
+    with (
+        server(tmp_path / "store") as store,
+        serve_api(tmp_path / "api", "--store", store.url, settings=settings) as api,
+    ):
         shell = Shell(tmp_path / "api")
         shell.start("worker", "--store", store.url, *LOCAL, "--workers", "2")
         try:
@@ -113,7 +116,7 @@ def api(tmp_path: Path) -> Iterator[Served]:
             shell.close()
 
 
-def client(api: Served, app: str) -> Client:
+def client(api: ApiProcess, app: str) -> Client:
     api.clients.append(Client(api.url, token=TOKENS[app][0], timeout_seconds=60))
     return api.clients[-1]
 
@@ -121,13 +124,13 @@ def client(api: Served, app: str) -> Client:
 def rows(path: Path, crawl: str) -> dict[str, dict[str, Any]]:
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.row_factory = sqlite3.Row
-        found = database.execute("SELECT * FROM pages WHERE crawl = ?", (crawl,)).fetchall()
-    return {row["url"]: dict(row) for row in found}
+        fetched = database.execute("SELECT * FROM pages WHERE crawl = ?", (crawl,)).fetchall()
+    return {row["url"]: dict(row) for row in fetched}
 
 
 @pytest.mark.full
 def test_malformed_responses_to_one_application_reach_no_page_of_another(
-    api: Served, site: _Site, tmp_path: Path
+    api: ApiProcess, site: _Site, tmp_path: Path
 ) -> None:
     a, b = client(api, "a"), client(api, "b")
     options = {"outputs": ["main"], "delay_seconds": 0, "retries": 0, "name": "same"}
@@ -162,4 +165,4 @@ def test_malformed_responses_to_one_application_reach_no_page_of_another(
         paths[connection].append(path)
     assert max(map(len, paths.values())) > 1, "no connection was kept"
     # After a malformed response, a connection has no further request.
-    assert not [found for found in paths.values() if any(path.startswith("/a/") for path in found[:-1])]
+    assert not [visited for visited in paths.values() if any(path.startswith("/a/") for path in visited[:-1])]

@@ -11,13 +11,13 @@ from shoal.api.fleet_stats import workers_wanted
 from shoal.frontier import Frontier
 from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.contract.fleet import end
 from tests.servers import server
 
 
 @pytest.mark.parametrize(
-    ("open_visits", "ready", "leased", "wanted"),
+    ("open_visits", "ready", "leased", "expected"),
     [
         (0, 0, 0, 0),
         # Hosts of a crawl that was just paused are still there: nothing is to be done for them.
@@ -32,15 +32,15 @@ from tests.servers import server
     ],
 )
 def test_the_number_of_wanted_workers_depends_on_hosts_and_not_on_urls(
-    open_visits: int, ready: int, leased: int, wanted: int
+    open_visits: int, ready: int, leased: int, expected: int
 ) -> None:
-    assert wanted == workers_wanted(
+    assert expected == workers_wanted(
         open_visits=open_visits, hosts_ready=ready, hosts_leased=leased, hosts_per_worker=200
     )
 
 
 def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_path: Path) -> None:
-    async def check(api: Served, url: str) -> None:
+    async def check(api: ApiProcess, url: str) -> None:
         def stats() -> tuple[int, int, int, int]:
             stats = api.client.stats()
             metrics = api.ask("GET", "/metrics").raw.decode()
@@ -61,7 +61,7 @@ def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_p
             assert stats() == (1, 2, 3, 7)
             await ann.workers.beat({"hosts": 1})
             assert stats() == (5, 2, 3, 7)
-            # Hosts that cool down need nobody.
+            # Cooling hosts need no worker.
             await end(ann, leases, lambda visit: visit.stored())
             assert stats() == (2, 2, 0, 7)
             await end(ann, await ann.lease(hosts=2, visits=1), lambda visit: visit.stored())
@@ -71,6 +71,6 @@ def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_p
 
     with (
         server(tmp_path / "valkey") as store,
-        served(tmp_path / "api", "--store", store.url, settings="[worker]\nhosts = 2\n") as api,
+        serve_api(tmp_path / "api", "--store", store.url, settings="[worker]\nhosts = 2\n") as api,
     ):
         asyncio.run(check(api, store.url))

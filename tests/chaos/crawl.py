@@ -1,6 +1,6 @@
 """A real crawl under faults: worker processes on a real store and a real site, and checks of the result.
 
-    async with crawling(folder, pages=300, hosts=6) as crawl:
+    async with open_crawl(folder, pages=300, hosts=6) as crawl:
         name = crawl.start()
         await crawl.requested(50)
         await crawl.kill(name)
@@ -50,7 +50,7 @@ GRACE_SECONDS = 5.0
 
 
 @dataclass
-class Crawling:
+class CrawlRun:
     """One crawl of one tree. `settings` are flags of every worker."""
 
     folder: Path
@@ -71,7 +71,7 @@ class Crawling:
         settings: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> str:
-        """One more worker, under a name of its own, with its orders on stdin as a supervisor gives them."""
+        """Start another worker under a name of its own. Its orders are on stdin, as those of a supervisor."""
         self.started += 1
         name = f"w{self.started}"
         orders = {
@@ -91,13 +91,13 @@ class Crawling:
         return name
 
     async def kill(self, name: str, *, reap: bool = False) -> int:
-        """kill -9, and with `reap` what a supervisor does then. Returns how many visits it had not acknowledged."""
+        """Kill a worker; with `reap`, do what a supervisor does then. Returns the number of unacknowledged visits."""
         process = self.workers.pop(name)
         process.kill()
         return await self.bury(name, process, reap=reap)
 
     async def bury(self, name: str, process: subprocess.Popen[bytes], *, reap: bool) -> int:
-        """The same for a worker that died by itself."""
+        """Do the same for a worker that died by itself."""
         process.communicate()
         held = await self.held_by(name)
         if reap:
@@ -106,7 +106,7 @@ class Crawling:
         return held
 
     async def held_by(self, name: str) -> int:
-        """How many visits the store has as leased by this worker."""
+        """The number of visits that this worker has leased, according to the store."""
         held = 0
         for prefix in self.frontier.shards.prefixes:
             leases = f"{prefix}leases"
@@ -114,7 +114,7 @@ class Crawling:
                 if token.decode().endswith(f".{name}"):
                     key = f"{prefix}l:{token.decode()}"
                     fields = await self.frontier.shards.store.command("HKEYS", key, key=key)
-                    held += sum(one.isdigit() for one in fields)
+                    held += sum(field.isdigit() for field in fields)
         return held
 
     def freeze(self, name: str) -> None:
@@ -124,7 +124,7 @@ class Crawling:
         self.workers[name].send_signal(signal.SIGCONT)
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, as soon as it works. It ends without complaint."""
+        """Send SIGTERM as soon as the worker has started, and check that it exits with code 0."""
         await self.until(lambda: self.last_report(name).worker, f"{name} works")
         process = self.workers.pop(name)
         process.terminate()
@@ -140,24 +140,24 @@ class Crawling:
         return (self.folder / f"{name}.err").read_text()[-2000:]
 
     def last_report(self, name: str) -> WorkerReport:
-        """Its last report. A line that is being written is left out."""
+        """The last complete report of a worker."""
         lines = (self.folder / f"{name}.out").read_bytes().split(b"\n")[:-1]
         return WorkerReport.of(lines[-1]) if lines else WorkerReport()
 
     def memory_bytes(self, name: str) -> int:
-        """The most memory it has had so far."""
+        """The most memory that a worker has used so far."""
         status = Path(f"/proc/{self.workers[name].pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
-    def asked(self) -> int:
-        """How many requests have come to the site."""
+    def request_count(self) -> int:
+        """The number of requests that the site has received."""
         return self.site.log.read_bytes().count(b'["began"') if self.site.log.exists() else 0
 
     async def requested(self, count: int, seconds: float = WAIT_SECONDS) -> None:
-        await self.until(lambda: self.asked() >= count, f"{count} requests", seconds)
+        await self.until(lambda: self.request_count() >= count, f"{count} requests", seconds)
 
     async def until(self, true: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for what others will do. A worker that has died fails the test."""
+        """Wait until `true` returns a true value. If a worker has died, the test fails."""
         deadline = time.monotonic() + seconds
         while not true():
             self.check_workers()
@@ -184,9 +184,9 @@ class Crawling:
                 assert stored > before, f"the crawl has stored nothing for {seconds} s. {await self._state()}"
                 deadline = time.monotonic() + seconds
             await asyncio.sleep(0.05)
-        await self.dismiss()
+        await self.stop_workers()
 
-    async def dismiss(self) -> None:
+    async def stop_workers(self) -> None:
         await asyncio.gather(*(self.stop(name) for name in list(self.workers)))
         for output in self.outputs:
             await merge(str(output), live=set(), replay=partial(replay, self.frontier.void_batch))
@@ -195,8 +195,8 @@ class Crawling:
         return await self.frontier.crawls.count(CRAWL)
 
     async def _state(self) -> str:
-        said = {name: self.last_report(name).trouble or self.errors(name)[-300:] for name in self.workers}
-        return f"{await self.counts()}; {self.asked()} requests; {said}"
+        troubles = {name: self.last_report(name).trouble or self.errors(name)[-300:] for name in self.workers}
+        return f"{await self.counts()}; {self.request_count()} requests; {troubles}"
 
     def rows(self, output: Path | None = None) -> list[dict[str, object]]:
         """All rows or lines of an output, the first one unless another is named."""
@@ -212,7 +212,7 @@ class Crawling:
             return [dict(row) for row in connection.execute("SELECT * FROM pages")]
 
     async def judge(self, *, extra: int | None = None, overlaps: int = 0) -> Judge:
-        """What every crawl is held to, whatever happened to it.
+        """Check what must be true of every crawl, whatever happened to it.
 
         `extra` is how many requests more than pages there may be, `overlaps` how often a host may have got a request
         while another one was open: the documented limit for workers frozen in the middle of a transfer.
@@ -264,7 +264,7 @@ class Crawling:
 
 
 @contextlib.asynccontextmanager
-async def crawling(
+async def open_crawl(
     folder: Path,
     *,
     pages: int,
@@ -279,7 +279,7 @@ async def crawling(
     seeds: int = 1,
     policy: Mapping[str, object] | None = None,
     settings: Mapping[str, object] | None = None,
-) -> AsyncIterator[Crawling]:
+) -> AsyncIterator[CrawlRun]:
     """A crawl with its first URLs, without workers yet. Without `url` its store is an embedded one."""
     folder.mkdir(parents=True, exist_ok=True)
     chosen: dict[str, object] = {
@@ -293,7 +293,7 @@ async def crawling(
         paths = tuple((output_folder or folder) / name for name in outputs)
         first = tuple(tree.url(number) for number in range(seeds))
         spec = CrawlSpec(seeds=first, scope="any", outputs=tuple(map(str, paths)), **(policy or {}))  # type: ignore[arg-type]
-        crawl = Crawling(folder, site, tree, frontier, chosen, delay_seconds, paths)
+        crawl = CrawlRun(folder, site, tree, frontier, chosen, delay_seconds, paths)
         try:
             limits = Limits(delay_seconds=delay_seconds, every=spec.every, budget=spec.budget)
             await frontier.crawls.create(CRAWL, limits, spec=spec.stored())

@@ -89,11 +89,11 @@ class Division:
 @dataclass
 class DividedCluster(Cluster):
     division: Division
-    doors: list[int]
+    proxy_ports: list[int]
 
     @property
     def url(self) -> str:
-        return f"redis+cluster://{','.join(f'127.0.0.1:{door}' for door in self.doors)}"
+        return f"redis+cluster://{','.join(f'127.0.0.1:{proxy_port}' for proxy_port in self.proxy_ports)}"
 
     def cut_off(self) -> None:
         """Cut the first primary off from the other nodes, and wait until one of its replicas has replaced it."""
@@ -114,9 +114,9 @@ def divided_cluster(folder: Path) -> Iterator[DividedCluster]:
     threading.Thread(target=division.loop.run_forever, daemon=True).start()
     with contextlib.ExitStack() as stack:
         stack.callback(division.close)
-        nodes, doors = [], []
+        nodes, proxy_ports = [], []
         for number in range(_PRIMARIES + _REPLICAS):
-            door, bus_door, bus = free_port(), free_port(), free_port()
+            proxy_port, bus_proxy_port, bus = free_port(), free_port(), free_port()
             options: Options = {
                 "bind": f"127.0.0.1 {_address(number)}",
                 "bind-source-addr": _address(number),
@@ -124,21 +124,21 @@ def divided_cluster(folder: Path) -> Iterator[DividedCluster]:
                 "cluster-node-timeout": "1000",
                 "cluster-port": str(bus),
                 "cluster-announce-ip": "127.0.0.1",
-                "cluster-announce-port": str(door),
-                "cluster-announce-bus-port": str(bus_door),
+                "cluster-announce-port": str(proxy_port),
+                "cluster-announce-bus-port": str(bus_proxy_port),
                 "repl-diskless-sync-delay": "0",
                 "min-replicas-to-write": "0" if number in (1, 2) else "1",
             }
             node = stack.enter_context(server(folder / f"node{number}", options=options))
-            division.lead(door, _address(number), node.port)
-            division.lead(bus_door, _address(number), bus)
+            division.lead(proxy_port, _address(number), node.port)
+            division.lead(bus_proxy_port, _address(number), bus)
             nodes.append(node)
-            doors.append((door, bus_door))
+            proxy_ports.append((proxy_port, bus_proxy_port))
         for number, node in enumerate(nodes[:_PRIMARIES]):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             node.ask("CLUSTER", "ADDSLOTSRANGE", 16384 * number // 3, 16384 * (number + 1) // 3 - 1)
-        for door, bus_door in doors[1:]:
-            nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", door, bus_door)
+        for proxy_port, bus_proxy_port in proxy_ports[1:]:
+            nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", proxy_port, bus_proxy_port)
         for node in nodes:
             wait_until(partial(_says, node, f"cluster_known_nodes:{len(nodes)}\r"), "every node knows the others")
         for node in nodes[_PRIMARIES:]:
@@ -149,7 +149,7 @@ def divided_cluster(folder: Path) -> Iterator[DividedCluster]:
             lambda: nodes[0].info("replication").get("min_slaves_good_slaves") == str(_REPLICAS),
             "the replicas are in step",
         )
-        yield DividedCluster(nodes, division, [door for door, _ in doors])
+        yield DividedCluster(nodes, division, [proxy_port for proxy_port, _ in proxy_ports])
 
 
 def _address(number: int) -> str:

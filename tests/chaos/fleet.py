@@ -70,7 +70,7 @@ class Fleet:
         return name
 
     def kill(self, name: str) -> None:
-        """kill -9. What it had open is over when it is gone."""
+        """Kill a worker. Its open requests end with it."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()
@@ -83,7 +83,7 @@ class Fleet:
         self.processes[name].send_signal(signal.SIGCONT)
 
     def terminate(self, name: str) -> None:
-        """Ask it to stop, and see that it does so without complaint."""
+        """Stop a worker, and check that it exits with code 0."""
         process = self.processes.pop(name)
         process.terminate()
         assert process.wait(10) == 0, self.errors(name)
@@ -131,7 +131,7 @@ class Fleet:
         return Judge(self.log, self.sink, self.site)
 
     async def judge(self) -> Judge:
-        """What every crawl is held to, whatever happened to it."""
+        """Check what must be true of every crawl, whatever happened to it."""
         judge = self.verdict()
         wrong = judge.impolite(self.delay_seconds)
         assert not wrong, f"{len(wrong)} times: {wrong[:3]}"
@@ -158,9 +158,9 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:  # fmt: skip
     """A fleet without workers yet, on a crawl with its first URL."""
     folder.mkdir(parents=True, exist_ok=True)
-    one = Fleet(folder, url, Site(pages, hosts), delay_seconds, lease_seconds, options)
+    workers = Fleet(folder, url, Site(pages, hosts), delay_seconds, lease_seconds, options)
     try:
-        await one.sow()
-        yield one
+        await workers.sow()
+        yield workers
     finally:
-        one.close()
+        workers.close()

@@ -50,7 +50,7 @@ class Judge:
     def impolite(self, delay_seconds: float) -> list[str]:
         """Where two requests to a host were open at once (I1), or came too soon after each other (I2)."""
         by_host: dict[str, list[Request]] = defaultdict(list)
-        for request in sorted(self.requests, key=lambda one: one.start):
+        for request in sorted(self.requests, key=lambda each: each.start):
             by_host[request.host].append(request)
         wrong = []
         for host, requests in by_host.items():
@@ -60,7 +60,7 @@ class Judge:
                 if gap < delay_seconds - COARSE_SECONDS:
                     what = "overlap" if gap < 0 else "short gap"
                     wrong.append(f"{what} on {host}: {gap * 1000:.3f} ms from {last} to {request}")
-                last = max(last, request, key=lambda one: one.end)
+                last = max(last, request, key=lambda each: each.end)
         return wrong
 
     def missing(self) -> set[str]:

@@ -14,7 +14,7 @@ from tests.servers import program
 
 @contextlib.contextmanager
 def slow_disk(pid: int, seconds: float) -> Iterator[None]:
-    """Every fsync and fdatasync of this process takes so much longer. Ends by itself with the process."""
+    """Delay every fsync and fdatasync of a process by so many seconds. The delay ends with the process."""
     delay = round(seconds * 1_000_000)
     argv = [program("strace", "apt-get install strace"), "-f", "-qq", "-p", str(pid), "-e", "trace=fsync,fdatasync"]
     for call in ("fsync", "fdatasync"):

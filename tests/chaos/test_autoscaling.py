@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = [pytest.mark.full, pytest.mark.chaos]
 HOSTS_PER_WORKER = 4
@@ -20,9 +20,9 @@ DELAY_SECONDS = 0.2
 
 
 class Autoscaler:
-    """Starts and stops one worker at a time, until there are as many as are wanted."""
+    """Starts and stops one worker at a time, until there are as many as `workers_wanted` says."""
 
-    def __init__(self, api: Served, shell: Shell, store: Server) -> None:
+    def __init__(self, api: ApiProcess, shell: Shell, store: Server) -> None:
         self._client = api.client
         self._shell = shell
         self._store = store
@@ -31,19 +31,19 @@ class Autoscaler:
         self.most = 0
 
     def step(self) -> int:
-        wanted = int(self._client.stats()["workers_wanted"])
-        if wanted > len(self.running):
+        target = int(self._client.stats()["workers_wanted"])
+        if target > len(self.running):
             worker = self._shell.start("worker", "--store", self._store.url, *LOCAL, "--workers", "1")
-            worker.until_said("1 worker on")
+            worker.wait_for_output("1 worker on")
             self.running.append(worker)
             self.most = max(self.most, len(self.running))
-        elif wanted < len(self.running):
+        elif target < len(self.running):
             # Kubernetes does not choose the idle ones, either.
             ended = self.running.pop(0).end(signal.SIGTERM)
             assert ended.code == 0, ended.err
             self.stopped.append(ended.err)
         time.sleep(0.2)
-        return wanted
+        return target
 
 
 def test_workers_join_for_hosts_and_drain_when_the_hosts_are_done(
@@ -54,17 +54,17 @@ def test_workers_join_for_hosts_and_drain_when_the_hosts_are_done(
     shell.environ |= {
         "SHOAL_WORKER_HOSTS": str(HOSTS_PER_WORKER), "SHOAL_OUTPUTS_RESULTS": f"{store.url}/0/results",
     }  # fmt: skip
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         scaler = Autoscaler(api, shell, store)
         assert scaler.step() == 0
         assert scaler.running == []
 
         def submit(name: str, url: str) -> None:
-            ran = shell.run(
+            result = shell.run(
                 "submit", "--store", store.url, "--scope", "any", "--delay", DELAY_SECONDS, "--out", "results",
                 "--name", name, url,
             )  # fmt: skip
-            assert ran.code == 0, ran.err
+            assert result.code == 0, result.err
 
         def finished(*names: str) -> bool:
             scaler.step()

@@ -14,7 +14,7 @@ from shoal.model import Limits
 from shoal.model.lease import Lease
 from shoal.operations.describe import describe, find
 from shoal.store import Store, slot_of
-from tests.chaos.crawl import CRAWL, crawling
+from tests.chaos.crawl import CRAWL, open_crawl
 from tests.servers import WAIT_SECONDS, Cluster, Server, cluster
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -116,7 +116,7 @@ async def test_a_crawl_is_shown_without_the_shards_that_do_not_respond(tmp_path:
 async def test_a_crawl_continues_without_one_primary_and_completes_when_it_is_back(tmp_path: Path) -> None:
     pages, hosts = 600, 20
     with cluster(tmp_path / "cluster", options=OPTIONS) as nodes:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=pages, hosts=hosts, seeds=pages, url=nodes.url, outputs=("pages.db", "pages.jsonl"),
             policy={"follow": False},
         ) as crawl:  # fmt: skip
@@ -130,9 +130,11 @@ async def test_a_crawl_continues_without_one_primary_and_completes_when_it_is_ba
             down = holder(nodes, shards, shards.home(CRAWL))
             healthy = {host for host in crawl.tree.hosts if holder(nodes, shards, shards.of(host)) is not down}
             down.kill()
-            wanted = {url for url in crawl.tree.walk() if url.split("/")[2] in healthy}
-            assert wanted
-            await crawl.until(lambda: wanted <= crawl.site.judge(*healthy).counts().keys(), "the other hosts are done")
+            reachable = {url for url in crawl.tree.walk() if url.split("/")[2] in healthy}
+            assert reachable
+            await crawl.until(
+                lambda: reachable <= crawl.site.judge(*healthy).counts().keys(), "the other hosts are done"
+            )
             await asyncio.to_thread(down.start)
             await crawl.finish()
             await crawl.judge()

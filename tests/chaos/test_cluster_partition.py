@@ -43,7 +43,7 @@ async def test_clients_leave_a_partitioned_primary_for_its_successor(tmp_path: P
 async def test_the_slot_map_of_a_partitioned_node_is_not_used(tmp_path: Path) -> None:
     with divided_cluster(tmp_path) as divided:
         divided.cut_off()
-        assert divided.url.startswith(f"redis+cluster://127.0.0.1:{divided.doors[0]},")
+        assert divided.url.startswith(f"redis+cluster://127.0.0.1:{divided.proxy_ports[0]},")
         async with await Store.open(divided.url, timeout_seconds=WAIT_SECONDS) as store:
             await store.call(ADD, KEY, ["after"], replicated=True)
             assert await asyncio.to_thread(divided.successor.ask, "SISMEMBER", KEY, "after") == 1

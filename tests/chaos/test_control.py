@@ -28,7 +28,7 @@ def test_scrapy_redis_loses_pages_when_its_workers_are_killed(tmp_path: Path) ->
     with server(tmp_path / "store") as store, (tmp_path / "errors").open("wb") as errors:
 
         def start() -> None:
-            argv = [sys.executable, "-m", "tests.chaos.popping_worker", "--port", store.port, "--sink", sink]
+            argv = [sys.executable, "-m", "tests.chaos.scrapy_redis_worker", "--port", store.port, "--sink", sink]
             argv += ["--pages", site.pages, "--hosts", site.hosts, "--request", 0.01]
             paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.chaos
 @pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Server]:
     """A store that may lose its last writes, and that the test cuts short itself."""
-    with server(tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}) as one:
-        yield one
+    with server(tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}) as valkey:
+        yield valkey
 
 
 @contextlib.asynccontextmanager
@@ -41,15 +41,15 @@ async def opened(
 
 
 @contextlib.asynccontextmanager
-async def behind_a_door(store: Server, lease_seconds: float = 60.0) -> AsyncIterator[tuple[Frontier, Frontier, Proxy]]:
+async def behind_a_proxy(store: Server, lease_seconds: float = 60.0) -> AsyncIterator[tuple[Frontier, Frontier, Proxy]]:
     """Ann connects to the store directly, bob through a proxy that drops chosen replies."""
     async with (
         opened(store.url, "ann", lease_seconds) as ann,
-        proxy(store.port) as door,
-        opened(f"redis://127.0.0.1:{door.port}", "bob", lease_seconds, crawl=False) as bob,
+        proxy(store.port) as store_proxy,
+        opened(f"redis://127.0.0.1:{store_proxy.port}", "bob", lease_seconds, crawl=False) as bob,
     ):
-        await bob.lease()  # bob knows what the store's clock says
-        yield ann, bob, door
+        await bob.lease()  # bob knows the time of the store
+        yield ann, bob, store_proxy
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
@@ -109,16 +109,16 @@ async def test_links_lost_by_a_restart_are_found_again(forgetful: Server) -> Non
 
 async def test_a_repeated_lease_is_not_trusted_longer_than_it_is_valid(store: Server) -> None:
     """The reply was lost, and the call is repeated some time later."""
-    async with behind_a_door(store, lease_seconds=30.0) as (ann, bob, door):
+    async with behind_a_proxy(store, lease_seconds=30.0) as (ann, bob, store_proxy):
         await ann.add("c", ["http://h.example/"])
-        door.swallow_replies = True
+        store_proxy.swallow_replies = True
         leasing = asyncio.create_task(bob.lease())
         await until(lambda: leased(ann, 1))
-        door.refuse = True
-        door.swallow_replies = False
-        door.cut()
+        store_proxy.refuse = True
+        store_proxy.swallow_replies = False
+        store_proxy.cut()
         await asyncio.sleep(2.0)
-        door.refuse = False
+        store_proxy.refuse = False
         leases = await leasing
         assert leases, "nothing is given again: this test proves nothing"
         for lease in leases:
@@ -168,47 +168,47 @@ async def test_a_url_force_added_twice_and_retried_twice_ends_twice(store: Serve
 
 
 async def test_a_force_added_url_is_queued_once_though_the_reply_was_lost(store: Server) -> None:
-    async with behind_a_door(store) as (ann, bob, door):
+    async with behind_a_proxy(store) as (ann, bob, store_proxy):
         await bob.add("c", ["http://h.example/known"])
 
         async def admitted() -> bool:
             return (await ann.crawls.count("c")).admitted == 2
 
-        door.swallow_replies = True
+        store_proxy.swallow_replies = True
         adding = asyncio.create_task(bob.add("c", ["http://h.example/known"], force=True))
         await until(admitted)
-        door.swallow_replies = False
-        door.cut()
+        store_proxy.swallow_replies = False
+        store_proxy.cut()
         await adding
         assert await admitted()
 
 
 async def test_a_page_is_acknowledged_once_though_the_reply_was_lost(store: Server) -> None:
-    async with behind_a_door(store) as (ann, bob, door):
+    async with behind_a_proxy(store) as (ann, bob, store_proxy):
         await bob.add("c", ["http://h.example/"])
         lease = await lease_one(bob)
 
         async def stored() -> bool:
             return (await ann.crawls.count("c")).stored == 1
 
-        door.swallow_replies = True
+        store_proxy.swallow_replies = True
         acknowledging = asyncio.create_task(bob.acknowledge(lease, [lease.visits[0].stored()]))
         await until(stored)
-        door.swallow_replies = False
-        door.cut()
+        store_proxy.swallow_replies = False
+        store_proxy.cut()
         await acknowledging
         counts = await ann.crawls.count("c")
         assert (counts.admitted, counts.stored, counts.open) == (1, 1, 0)
 
 
 async def test_a_lost_reply_to_a_lease_call_is_recovered(store: Server) -> None:
-    async with behind_a_door(store) as (ann, bob, door):
+    async with behind_a_proxy(store) as (ann, bob, store_proxy):
         await ann.add("c", [f"http://h{number}.example/" for number in range(5)])
-        door.swallow_replies = True
+        store_proxy.swallow_replies = True
         leasing = asyncio.create_task(bob.lease(hosts=5))
         await until(lambda: leased(ann, 5))
-        door.swallow_replies = False
-        door.cut()
+        store_proxy.swallow_replies = False
+        store_proxy.cut()
         assert len(await leasing) == 5
         assert (await ann.crawls.count("c")).waiting == 0
 
@@ -242,7 +242,7 @@ async def test_a_crawl_that_reached_max_pages_is_not_reopened_by_a_retry(store: 
 
 
 async def test_every_slot_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
-    """Virtual time: two places with a delay of a minute, both asked until the end of the hold, then forgotten."""
+    """Virtual time: two slots with a delay of a minute. The store loses both leases, not their requests."""
     now = 1_000_000
     async with await Store.open(forgetful.url) as store:
         shards = await Shards.found(store, "corner", 1, lambda: now)

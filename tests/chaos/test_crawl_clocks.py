@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, WORKER, Crawling, crawling
+from tests.chaos.crawl import LONG, WORKER, CrawlRun, open_crawl
 from tests.servers import program
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -25,7 +25,7 @@ def wrong_by(offset: str) -> dict[str, str]:
     return {"LD_PRELOAD": library, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
-async def all_work(crawl: Crawling, *names: str) -> None:
+async def all_work(crawl: CrawlRun, *names: str) -> None:
     """All of them at work at once; none is noticed by the site."""
     await crawl.finish()
     judge = await crawl.judge(extra=0)
@@ -37,7 +37,7 @@ async def all_work(crawl: Crawling, *names: str) -> None:
 async def test_workers_with_wrong_wall_clocks_crawl_correctly(tmp_path: Path) -> None:
     fast, slow = wrong_by("+300s"), wrong_by("-300s")
     # More hosts than two workers may hold, so that each of the three gets some.
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, lease_seconds=20.0,
         settings={"worker.hosts": 15},
     ) as crawl:  # fmt: skip
@@ -52,14 +52,14 @@ async def test_a_worker_with_the_monotonic_clock_of_another_machine_crawls_corre
     unshare = program("unshare", "apt-get install util-linux")
     apart = (unshare, "--time", "--monotonic", str(FOREIGN_SECONDS), "--boottime", str(FOREIGN_SECONDS))
     try:
-        said = subprocess.run([*apart, "cat", "/proc/uptime"], capture_output=True, check=True).stdout
+        uptime = subprocess.run([*apart, "cat", "/proc/uptime"], capture_output=True, check=True).stdout
     except subprocess.CalledProcessError as error:
         reason = f"a time namespace needs root and Linux 5.6: {error.stderr.decode().strip()}"
         if os.environ.get("CI") == "true" and os.geteuid() == 0:
             pytest.fail(reason)
         pytest.skip(reason)
-    assert float(said.split()[0]) > FOREIGN_SECONDS
-    async with crawling(
+    assert float(uptime.split()[0]) > FOREIGN_SECONDS
+    async with open_crawl(
         tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, lease_seconds=20.0,
         settings={"worker.hosts": 25},
     ) as crawl:  # fmt: skip

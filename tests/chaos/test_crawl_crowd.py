@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, crawling
+from tests.chaos.crawl import LONG, open_crawl
 from tests.servers import server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 async def test_many_workers_that_start_at_once_are_as_polite_as_one(tmp_path: Path) -> None:
     processes, each = (10, 50) if LONG else (4, 10)
     with server(tmp_path / "server") as store:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=2_000 if LONG else 600, hosts=120, seeds=120, url=store.url, lease_seconds=20.0,
             delay_seconds=0.2,
         ) as crawl:  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, Crawling, crawling
+from tests.chaos.crawl import LONG, CrawlRun, open_crawl
 from tests.chaos.test_crawl_clocks import wrong_by
 from tests.servers import Cluster, Server, cluster, sentinel_trio, server, wait_until
 
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 @contextlib.asynccontextmanager
-async def two_workers(folder: Path, url: str, pages: int) -> AsyncIterator[Crawling]:
+async def two_workers(folder: Path, url: str, pages: int) -> AsyncIterator[CrawlRun]:
     """A running crawl of 20 hosts, with leases that expire soon."""
-    async with crawling(folder, pages=pages, hosts=20, url=url, outputs=("pages.db",), lease_seconds=2.0) as crawl:
+    async with open_crawl(folder, pages=pages, hosts=20, url=url, outputs=("pages.db",), lease_seconds=2.0) as crawl:
         for _ in range(2):
             crawl.start()
         yield crawl

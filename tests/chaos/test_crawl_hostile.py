@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal.model import Visit
-from tests.chaos.crawl import CRAWL, crawling
-from tests.site.hostile import Answer, Hostile, drip, endless, keep, ok, resetting, silent
+from tests.chaos.crawl import CRAWL, open_crawl
+from tests.site.hostile import Hostile, Reply, drip, endless, keep, ok, resetting, silent
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 TIMEOUT_SECONDS = 3.0
@@ -21,7 +21,7 @@ HTML = "Content-Type: text/html"
 BOMB_BYTES = 200_000_000
 
 
-# What may come of each: None for a visit whose last hop has the reason.
+# The reasons that each may be counted with. None: the reason is counted for the last hop of a redirect.
 REASONS: dict[str, set[str | None]] = {
     "silence": {"timed out"},
     "one byte a second": {"timed out", "too slow"},
@@ -48,8 +48,8 @@ REASONS: dict[str, set[str | None]] = {
 }
 
 
-def evil() -> dict[str, Answer]:
-    """What each of them answers to every request but that for robots.txt."""
+def evil() -> dict[str, Reply]:
+    """The reply of each host to every request except the one for robots.txt."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
     return {
         "silence": silent(),
@@ -78,15 +78,15 @@ def evil() -> dict[str, Answer]:
 async def test_hostile_hosts_end_in_time_and_do_not_affect_other_hosts(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         names: dict[str, str] = {}
-        for number, (name, answer) in enumerate(evil().items()):
-            answers = {"/robots.txt": keep(ok(b"")), "*": answer}
-            site = await stack.enter_async_context(Hostile(answers, address=f"127.0.9.{number + 1}"))
+        for number, (name, reply) in enumerate(evil().items()):
+            replies = {"/robots.txt": keep(ok(b"")), "*": reply}
+            site = await stack.enter_async_context(Hostile(replies, address=f"127.0.9.{number + 1}"))
             names[site.url("/page")] = name
         # And one whose robots.txt is what is wrong.
         stuck = await stack.enter_async_context(Hostile({"*": silent()}, address="127.0.9.100"))
         names[stuck.url("/page")] = "a silent robots.txt"
         crawl = await stack.enter_async_context(
-            crawling(
+            open_crawl(
                 tmp_path,
                 pages=150,
                 hosts=5,

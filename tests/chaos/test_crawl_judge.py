@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import Crawling, crawling
+from tests.chaos.crawl import CrawlRun, open_crawl
 from tests.site.log import Began, Ended, Writer, read
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
-def ask(crawl: Crawling, page: int, after_seconds: float, lasting_seconds: float = 0.001) -> None:
-    """One more request in the log, so long after the last one of its host had ended."""
+def ask(crawl: CrawlRun, page: int, after_seconds: float, lasting_seconds: float = 0.001) -> None:
+    """Add a request to the log, so many seconds after the end of the last one of its host."""
     url = crawl.tree.url(page)
     host, path = url.split("/", 3)[2], "/" + url.split("/", 3)[3]
-    ended = max(one.ended for one in read(crawl.site.log) if one.host == host)
+    ended = max(request.ended for request in read(crawl.site.log) if request.host == host)
     began_us = int((ended + after_seconds) * 1e6)
     writer = Writer(crawl.site.log)
     writer.write(Began(9000 + page, began_us, host, host, "GET", path, {}))
@@ -27,8 +27,8 @@ def ask(crawl: Crawling, page: int, after_seconds: float, lasting_seconds: float
 
 
 @contextlib.contextmanager
-def broken(crawl: Crawling) -> Iterator[None]:
-    """What the crawl left behind is as it was again afterwards."""
+def broken(crawl: CrawlRun) -> Iterator[None]:
+    """Restore the log and the outputs of the crawl afterwards."""
     left = [crawl.site.log, *crawl.outputs]
     kept = {path: path.read_bytes() for path in left}
     yield
@@ -37,7 +37,7 @@ def broken(crawl: Crawling) -> Iterator[None]:
 
 
 async def test_every_deliberate_violation_is_detected(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=24, hosts=3, outputs=("pages.db", "pages.jsonl")) as crawl:
+    async with open_crawl(tmp_path, pages=24, hosts=3, outputs=("pages.db", "pages.jsonl")) as crawl:
         crawl.start()
         await crawl.finish()
         await crawl.judge(extra=0)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, Crawling, crawling
-from tests.site.answers import Answer, page
+from tests.chaos.crawl import LONG, CrawlRun, open_crawl
+from tests.site.responses import Response, page
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")
@@ -21,8 +21,8 @@ BOTH = ("pages.db", "pages.jsonl")
 @pytest.mark.parametrize("reap", [False, True], ids=["their_leases_run_out", "their_supervisor_takes_back"])
 async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: Path, reap: bool) -> None:
     pages, hosts = (20_000, 40) if LONG else (1_500 if reap else 1_000, 20)
-    async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=2.0) as crawl:
-        dice = random.Random(11)
+    async with open_crawl(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=2.0) as crawl:
+        rng = random.Random(11)
         for _ in range(4):
             crawl.start()
         await crawl.requested(2 * hosts)
@@ -32,7 +32,7 @@ async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: 
             if await crawl.finished() or kills >= (1000 if LONG else 5):
                 break
             crawl.check_workers()
-            unacknowledged += await crawl.kill(dice.choice(sorted(crawl.workers)), reap=reap)
+            unacknowledged += await crawl.kill(rng.choice(sorted(crawl.workers)), reap=reap)
             crawl.start()
             kills += 1
         await crawl.finish(300)
@@ -45,7 +45,7 @@ async def test_stopped_workers_release_everything_and_no_page_is_fetched_twice(t
     # Long leases, and a long grace: if one had to run out, nothing would end in time.
     pages, hosts = (5_000, 20) if LONG else (700, 20)
     settings = {"worker.grace_seconds": 600.0}
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=600.0, settings=settings
     ) as crawl:
         names = [crawl.start() for _ in range(4)]
@@ -63,7 +63,9 @@ async def test_stopped_workers_release_everything_and_no_page_is_fetched_twice(t
 
 async def test_a_stopping_worker_starts_no_request_when_a_delay_ends(tmp_path: Path) -> None:
     settings = {"worker.grace_seconds": 600.0}
-    async with crawling(tmp_path, pages=3, hosts=3, delay_seconds=3.0, lease_seconds=600.0, settings=settings) as crawl:
+    async with open_crawl(
+        tmp_path, pages=3, hosts=3, delay_seconds=3.0, lease_seconds=600.0, settings=settings
+    ) as crawl:
         first = crawl.start()
         await crawl.until(lambda: crawl.site.judge(*crawl.tree.hosts).requests, "robots.txt is requested")
         await crawl.stop(first)
@@ -77,13 +79,13 @@ async def test_a_stopping_worker_starts_no_request_when_a_delay_ends(tmp_path: P
 @pytest.mark.smoke
 async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tmp_path: Path) -> None:
     settings = {"worker.grace_seconds": 1.0}
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=12, hosts=3, delay_seconds=1.0, lease_seconds=600.0, settings=settings,
         policy={"timeout_seconds": 600.0},
     ) as crawl:  # fmt: skip
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
-        crawl.site.at(host, path, Answer(fault="silent"))
+        crawl.site.at(host, path, Response(fault="silent"))
         first = crawl.start()
         await crawl.until(lambda: crawl.site.judge(host).times(slow), "the slow page is requested")
         await crawl.stop(first)
@@ -91,12 +93,12 @@ async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tm
         crawl.start()
         await crawl.finish()
         judge = await crawl.judge(extra=1)
-        assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
+        assert [request.how for request in judge.requests if request.url == slow] == ["gone", "done"]
         # Its lease did not run out: it was given back.
         assert {row["attempt"] for row in crawl.rows()} == {1}
 
 
-async def die_at(crawl: Crawling, step: str, time: int, *, reap: bool) -> int:
+async def die_at(crawl: CrawlRun, step: str, time: int, *, reap: bool) -> int:
     name = crawl.start(program=STEPPING, environ={"STEP": step, "TIME": str(time), "SIGNAL": str(int(signal.SIGKILL))})
     process = crawl.workers.pop(name)
     await crawl.until(lambda: process.poll() is not None, f"{name} reaches {step!r} for the {time}. time")
@@ -106,7 +108,7 @@ async def die_at(crawl: Crawling, step: str, time: int, *, reap: bool) -> int:
 
 @pytest.mark.parametrize("step", ["leased", "fetched", "added", "written", "acknowledged", "settled"])
 async def test_a_worker_killed_at_a_step_loses_nothing_and_stores_nothing_twice(tmp_path: Path, step: str) -> None:
-    async with crawling(tmp_path, pages=60, hosts=6, outputs=BOTH, delay_seconds=0.05, lease_seconds=1.0) as crawl:
+    async with open_crawl(tmp_path, pages=60, hosts=6, outputs=BOTH, delay_seconds=0.05, lease_seconds=1.0) as crawl:
         unacknowledged = 0
         # Later ones find more on their way than the first page. Some leases run out, others are taken back at once.
         for time, reap in ((1, True), (2, False), (3, True)):

@@ -16,8 +16,8 @@ import pytest
 
 from shoal.fleet import Event, Supervisor
 from shoal.worker import crash_marker
-from tests.chaos.crawl import CRAWL, Crawling, crawling
-from tests.site.answers import Answer
+from tests.chaos.crawl import CRAWL, CrawlRun, open_crawl
+from tests.site.responses import Response
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
@@ -29,7 +29,7 @@ def with_attributes(count: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def supervised(crawl: Crawling, **settings: object) -> AsyncIterator[tuple[Supervisor, list[Event]]]:
+async def supervised(crawl: CrawlRun, **settings: object) -> AsyncIterator[tuple[Supervisor, list[Event]]]:
     """Two workers; the settings are of their section `worker`."""
     events: list[Event] = []
     flags = {**crawl.settings, **{f"worker.{name}": value for name, value in settings.items()}}
@@ -42,7 +42,7 @@ async def supervised(crawl: Crawling, **settings: object) -> AsyncIterator[tuple
         await supervisor.stop(1.0)
 
 
-async def until_finished(crawl: Crawling, events: list[Event], each: Callable[[], object] = lambda: None) -> None:
+async def until_finished(crawl: CrawlRun, events: list[Event], each: Callable[[], object] = lambda: None) -> None:
     for _ in range(3000):
         if await crawl.finished():
             return
@@ -61,7 +61,7 @@ def deaths(events: list[Event]) -> list[str]:
     return [event.text for event in events if event.kind == "died"]
 
 
-async def judge(crawl: Crawling, poison: str, reason: str, times: int) -> None:
+async def judge(crawl: CrawlRun, poison: str, reason: str, times: int) -> None:
     """The poison has its reason and its number of requests; all other pages are stored once, politely."""
     counts = await crawl.counts()
     assert counts.open == 0
@@ -73,15 +73,15 @@ async def judge(crawl: Crawling, poison: str, reason: str, times: int) -> None:
     assert verdict.times(poison) == times
 
 
-async def poisoned(crawl: Crawling, answer: Answer) -> str:
-    poison = crawl.site.at(crawl.tree.hosts[0], "/poison", answer)
+async def poisoned(crawl: CrawlRun, response: Response) -> str:
+    poison = crawl.site.at(crawl.tree.hosts[0], "/poison", response)
     await crawl.frontier.add(CRAWL, [poison])
     return poison
 
 
 async def test_a_page_that_takes_too_long_to_parse_fails_as_poison_after_three_workers(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=300, hosts=6, seeds=6, lease_seconds=60.0) as crawl:
-        poison = await poisoned(crawl, Answer(body=with_attributes(50_000)))
+    async with open_crawl(tmp_path, pages=300, hosts=6, seeds=6, lease_seconds=60.0) as crawl:
+        poison = await poisoned(crawl, Response(body=with_attributes(50_000)))
         async with supervised(crawl, parse_seconds=1) as (_, events):
             await until_finished(crawl, events)
         assert len(deaths(events)) == 3, deaths(events)
@@ -91,9 +91,9 @@ async def test_a_page_that_takes_too_long_to_parse_fails_as_poison_after_three_w
 
 @pytest.mark.smoke
 async def test_a_page_whose_workers_are_killed_externally_fails_as_poison_after_three(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
+    async with open_crawl(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
         # Long enough to be seen in the crash marker, like a process that the kernel kills for lack of memory.
-        poison = await poisoned(crawl, Answer(body=with_attributes(30_000)))
+        poison = await poisoned(crawl, Response(body=with_attributes(30_000)))
         run = crawl.folder / "run"
         async with supervised(crawl) as (supervisor, events):
             seen: dict[str, tuple[tuple[str, int], float]] = {}
@@ -120,8 +120,8 @@ async def test_a_page_whose_workers_are_killed_externally_fails_as_poison_after_
 
 
 async def test_a_page_that_exhausts_memory_when_parsed_fails_alone(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
-        poison = await poisoned(crawl, Answer(body="<p>\u4e2d</p>" * 900_000))
+    async with open_crawl(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
+        poison = await poisoned(crawl, Response(body="<p>\u4e2d</p>" * 900_000))
         async with supervised(crawl, memory=170_000_000) as (_, events):
             await until_finished(crawl, events)
         counts = await crawl.counts()
@@ -134,10 +134,10 @@ async def test_a_page_that_exhausts_memory_when_parsed_fails_alone(tmp_path: Pat
 
 
 async def test_a_page_that_exhausts_memory_when_fetched_fails_alone(tmp_path: Path) -> None:
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0, policy={"body_bytes": 300_000_000}
     ) as crawl:
-        poison = await poisoned(crawl, Answer(size=200_000_000))
+        poison = await poisoned(crawl, Response(size=200_000_000))
         async with supervised(crawl, memory=300_000_000) as (_, events):
             await until_finished(crawl, events)
         counts = await crawl.counts()

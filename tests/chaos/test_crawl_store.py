@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.frontier.acknowledgement import rejected_keys
-from tests.chaos.crawl import LONG, crawling
+from tests.chaos.crawl import LONG, open_crawl
 from tests.chaos.small_disk import filled, small_disk
 from tests.proxy import proxy
 from tests.servers import alive, server
@@ -31,7 +31,7 @@ def server_pid(folder: Path) -> int:
 async def test_repeated_kills_of_the_embedded_store_lose_no_page(tmp_path: Path) -> None:
     pages, hosts = (20_000, 40) if LONG else (1_200, 12)
     # No lease expires while the store restarts: a worker that has lost its lease may write its record late.
-    async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=20.0) as crawl:
+    async with open_crawl(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=20.0) as crawl:
         for _ in range(3):
             crawl.start()
         await crawl.requested(2 * hosts)
@@ -51,7 +51,7 @@ async def test_repeated_kills_of_the_embedded_store_lose_no_page(tmp_path: Path)
 @pytest.mark.smoke
 async def test_a_crawl_survives_a_store_that_keeps_flushing_its_scripts(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
-        async with crawling(tmp_path, pages=3_000 if LONG else 500, hosts=10, url=store.url, outputs=BOTH) as crawl:
+        async with open_crawl(tmp_path, pages=3_000 if LONG else 500, hosts=10, url=store.url, outputs=BOTH) as crawl:
             for _ in range(2):
                 crawl.start()
             flushed = 0
@@ -68,32 +68,34 @@ async def test_a_crawl_survives_a_store_that_keeps_flushing_its_scripts(tmp_path
 
 async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
-        crawled = crawling(tmp_path, pages=500, hosts=10, url=store.url, outputs=BOTH, lease_seconds=30.0)
+        crawled = open_crawl(tmp_path, pages=500, hosts=10, url=store.url, outputs=BOTH, lease_seconds=30.0)
         async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:
-            doors = (first, second)
-            for door in doors:
-                crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}"})
+            store_proxies = (first, second)
+            for store_proxy in store_proxies:
+                crawl.start(settings={"store.url": f"redis://127.0.0.1:{store_proxy.port}"})
             await crawl.requested(100)
             await crawl.until(lambda: all(crawl.last_report(name).worker for name in crawl.workers), "both work")
-            before = [len(door.accepted) for door in doors]
+            before = [len(store_proxy.accepted) for store_proxy in store_proxies]
             store.freeze()
             await asyncio.sleep(10.0 if LONG else 8.0)
             store.thaw()
-            asked = crawl.asked()
-            await crawl.until(lambda: crawl.asked() > asked + 5, "they continue")
+            requested = crawl.request_count()
+            await crawl.until(lambda: crawl.request_count() > requested + 5, "they continue")
             await crawl.finish()
             # On a busy machine a worker can be too late to renew a lease, and then its pages are requested again.
             await crawl.judge()
-            for door, was in zip(doors, before, strict=True):
-                door.accepted = door.accepted[was:]
-                assert door.most_in_a_second() < 5
-            assert any(door.accepted for door in doors), "nobody tried again: this test proves nothing"
+            for store_proxy, was in zip(store_proxies, before, strict=True):
+                store_proxy.accepted = store_proxy.accepted[was:]
+                assert store_proxy.most_in_a_second() < 5
+            assert any(store_proxy.accepted for store_proxy in store_proxies), (
+                "nobody tried again: this test proves nothing"
+            )
 
 
 async def test_a_store_frozen_beyond_lease_expiry_repeats_requests_but_loses_no_record(tmp_path: Path) -> None:
     # One worker: what it could not acknowledge it is given again, while the first of it still waits for the outputs.
     with server(tmp_path / "server") as store:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=1_000 if LONG else 500, hosts=10, seeds=10, url=store.url, outputs=BOTH, lease_seconds=1.0
         ) as crawl:
             crawl.start(settings={"store.timeout_seconds": 1.0})
@@ -114,7 +116,7 @@ def test_a_page_in_a_batch_under_a_lost_and_a_valid_lease_is_kept() -> None:
 
 async def test_a_worker_stops_in_time_while_the_store_is_unavailable(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=240, hosts=6, url=store.url, outputs=BOTH, lease_seconds=4.0,
             settings={"worker.grace_seconds": 2.0},
         ) as crawl:  # fmt: skip
@@ -133,23 +135,25 @@ async def test_a_worker_stops_in_time_while_the_store_is_unavailable(tmp_path: P
 
 async def test_a_store_with_a_full_disk_stops_the_crawl_until_there_is_space(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 24_000_000) as disk:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=4_000 if LONG else 500, hosts=10, store_folder=disk / "store", outputs=BOTH
         ) as crawl:
             for _ in range(2):
-                # Impatient, so that they soon say what they wait for.
+                # Short timeouts, so that the workers soon report what they wait for.
                 crawl.start(settings={"store.timeout_seconds": 2.0})
             await crawl.requested(100)
             held = sum([await crawl.held_by(name) for name in crawl.workers])
             with filled(disk):
-                await crawl.until(lambda: any(crawl.last_report(one).trouble for one in crawl.workers), "they say so")
+                await crawl.until(
+                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "a worker reports it"
+                )
                 # It is not blamed on the store.
-                said = [crawl.last_report(one).trouble for one in crawl.workers]
-                assert any(f"no space left on the disk of {disk}" in trouble for trouble in said), said
+                troubles = [crawl.last_report(worker).trouble for worker in crawl.workers]
+                assert any(f"no space left on the disk of {disk}" in trouble for trouble in troubles), troubles
                 await asyncio.sleep(1.0)
                 crawl.check_workers()
-                stalled = crawl.asked()
+                stalled = crawl.request_count()
                 await asyncio.sleep(2.0)
-                assert crawl.asked() == stalled, "work continues without a store"
+                assert crawl.request_count() == stalled, "work continues without a store"
             await crawl.finish()
             await crawl.judge(extra=held + 200)

@@ -23,15 +23,15 @@ BATCH = 2000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store", options={"maxmemory": f"{MEGABYTES}mb"}) as one:
-        yield one
+    with server(tmp_path / "store", options={"maxmemory": f"{MEGABYTES}mb"}) as valkey:
+        yield valkey
 
 
 @pytest.fixture
 async def frontier(store: Server) -> AsyncIterator[Frontier]:
-    async with await Frontier.open(store.url, shards=4, worker="ann", lease_seconds=5.0) as one:
-        await one.crawls.create("c", Limits(delay_seconds=0.0))
-        yield one
+    async with await Frontier.open(store.url, shards=4, worker="ann", lease_seconds=5.0) as opened:
+        await opened.crawls.create("c", Limits(delay_seconds=0.0))
+        yield opened
 
 
 def urls(numbers: range) -> list[str]:
@@ -39,7 +39,7 @@ def urls(numbers: range) -> list[str]:
 
 
 async def fill(frontier: Frontier) -> tuple[set[str], set[str], str]:
-    """Add until the store refuses; what it took for certain, what it may have taken, and what it said."""
+    """Add URLs until the store refuses. Returns those it accepted, those it may have accepted, and the message."""
     accepted: set[str] = set()
     for first in itertools.count(0, BATCH):
         assert first < 5_000_000, "the store is never full"
@@ -77,9 +77,9 @@ async def drain(frontier: Frontier) -> set[str]:
 
 @pytest.mark.full
 async def test_a_full_store_refuses_new_urls_drains_and_accepts_them_again(store: Server, frontier: Frontier) -> None:
-    accepted, perhaps, said = await fill(frontier)
-    assert "no memory left" in said
-    assert "maxmemory" in said
+    accepted, perhaps, message = await fill(frontier)
+    assert "no memory left" in message
+    assert "maxmemory" in message
     assert len(accepted) > (1_000_000 if LONG else 50_000)
     squeeze(store)
     with pytest.raises(StoreFull):
@@ -88,8 +88,8 @@ async def test_a_full_store_refuses_new_urls_drains_and_accepts_them_again(store
     # A worker that dies now is reaped, a visit that fails is kept, all in a store that is full.
     (lost,) = await frontier.lease(hosts=1, visits=50)
     assert await frontier.reap("ann") == 1
-    (given,) = await frontier.lease(hosts=1, visits=50)
-    await frontier.release([given])
+    (lease,) = await frontier.lease(hosts=1, visits=50)
+    await frontier.release([lease])
     (failed,) = await frontier.lease(hosts=1, visits=1)
     await frontier.acknowledge(failed, [failed.visits[0].failed("broken")])
 

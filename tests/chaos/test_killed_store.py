@@ -57,15 +57,15 @@ async def test_killing_a_store_that_syncs_every_write_has_no_effect(tmp_path: Pa
             assert judge.extra_requests <= kills * 3 * 16
 
 
-async def kill_and_hold(crawl: Fleet, store: Server, kills: int, dice: random.Random, disk_seconds: float = 0.0) -> int:
+async def kill_and_hold(crawl: Fleet, store: Server, kills: int, rng: random.Random, disk_seconds: float = 0.0) -> int:
     """kill -9 again and again, with time to work between the holds. Returns how often it happened."""
     done = 0
     while crawl.running() and done < kills:
-        work = dice.uniform(0.8, 2.0) * (3 if LONG else 1)
+        work = rng.uniform(0.8, 2.0) * (3 if LONG else 1)
         if disk_seconds:
             with slow_disk(store.pid, disk_seconds):
                 await asyncio.sleep(HOLD_SECONDS * (done > 0) + work)
-                # What is answered but not yet written is lost now.
+                # Writes that were acknowledged and not yet on disk are lost now.
                 wait_until(
                     lambda: int(store.info("persistence")["aof_buffer_length"]) > UNWRITTEN_BYTES, "it is behind"
                 )
@@ -144,12 +144,12 @@ async def test_workers_wait_for_a_store_that_is_frozen_for_seconds(tmp_path: Pat
     with server(tmp_path / "store") as store:
         crawled = fleet(tmp_path / "crawl", store.url, pages=800, lease_seconds=20.0)
         async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:
-            doors = (first, second)
-            for door in doors:
-                crawl.start(url=f"redis://127.0.0.1:{door.port}")
+            store_proxies = (first, second)
+            for store_proxy in store_proxies:
+                crawl.start(url=f"redis://127.0.0.1:{store_proxy.port}")
             await crawl.noted("end")
             await asyncio.sleep(0.5)
-            before = [len(door.accepted) for door in doors]
+            before = [len(store_proxy.accepted) for store_proxy in store_proxies]
             store.freeze()
             await asyncio.sleep(10.0 if LONG else 7.0)
             store.thaw()
@@ -157,6 +157,6 @@ async def test_workers_wait_for_a_store_that_is_frozen_for_seconds(tmp_path: Pat
             await crawl.finish()
             judge = await crawl.judge()
             assert judge.extra_requests == 0
-            assert all(len(door.accepted) > was for door, was in zip(doors, before, strict=True))
-            assert max(door.most_in_a_second() for door in doors) < 5
+            assert all(len(store_proxy.accepted) > was for store_proxy, was in zip(store_proxies, before, strict=True))
+            assert max(store_proxy.most_in_a_second() for store_proxy in store_proxies) < 5
             assert all(times == 1 for times in judge.recorded.values())

@@ -19,14 +19,14 @@ async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: 
         async with fleet(
             tmp_path / "crawl", store.url, pages=20_000 if LONG else 900, hosts=40 if LONG else 12
         ) as crawl:
-            dice = random.Random(7)
+            rng = random.Random(7)
             for _ in range(4 if LONG else 3):
                 crawl.start()
             await crawl.noted("end")
             kills = 0
             while crawl.running() and kills < (100 if LONG else 6):
                 await asyncio.sleep(2.0 if LONG else 0.7)
-                crawl.kill(dice.choice(sorted(crawl.processes)))
+                crawl.kill(rng.choice(sorted(crawl.processes)))
                 crawl.start()
                 kills += 1
             await crawl.finish(600 if LONG else WAIT_SECONDS)

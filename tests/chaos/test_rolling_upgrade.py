@@ -16,7 +16,7 @@ import pytest
 from shoal import Frontier
 from tests.servers import Server, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Running, Shell
+from tests.system.shell import LOCAL, ROOT, Running, Shell
 
 pytestmark = [pytest.mark.full, pytest.mark.chaos]
 # The first commit of version 0.2.0. A release moves this to the release before it.
@@ -49,8 +49,8 @@ def start_worker(sources: Path, folder: Path, store: Server) -> Running:
         start_new_session=True,
     )  # fmt: skip
     worker = Running(process)
-    # Not by what it says: another version may say it in other words.
-    wait_until(lambda: folder.name in pages(store), f"{folder.name} has joined: {worker.said}")
+    # Not recognized by its output: another version may use other words.
+    wait_until(lambda: folder.name in pages(store), f"{folder.name} has joined: {worker.stderr_lines}")
     return worker
 
 

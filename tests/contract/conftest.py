@@ -32,8 +32,8 @@ def embedded_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server(tmp_path_factory.mktemp("redis"), binary=redis_server()) as one:
-        yield one.url
+    with server(tmp_path_factory.mktemp("redis"), binary=redis_server()) as redis:
+        yield redis.url
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +84,7 @@ def namespace() -> str:
 @pytest.fixture
 async def fleet(kind: str, store: Store, namespace: str) -> AsyncIterator[Fleet]:
     clock = Clock()
-    one = Fleet(kind, store, await Shards.found(store, namespace, SHARDS, clock), clock)
-    yield one
-    for frontier in one.named.values():
+    opened = Fleet(kind, store, await Shards.found(store, namespace, SHARDS, clock), clock)
+    yield opened
+    for frontier in opened.named.values():
         await frontier.close()

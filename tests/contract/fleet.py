@@ -1,6 +1,6 @@
 """A fleet for one test: its own namespace on a real store, a clock that the test sets, and workers by name.
 
-Also reads the whole state of the namespace past the frontier, so that a test can say what changed.
+Also reads the whole state of the namespace past the frontier, so that a test can show what changed.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Fleet:
 
     async def state(self) -> State:
         """Every key of the namespace with its value."""
-        found: State = {}
+        values: State = {}
         for prefix in [*self.shards.prefixes, f"{self.shards.namespace}{{store}}"]:
             flat = await self.store.command("EVAL", snapshot.READ, 0, prefix + "*", key=prefix + "meta")
             for key, value in zip(flat[::2], flat[1::2], strict=True):
-                found[key.decode("latin-1")] = value
-        return {name: _unordered(name, value) for name, value in sorted(found.items())}
+                values[key.decode("latin-1")] = value
+        return {name: _unordered(name, value) for name, value in sorted(values.items())}
 
     async def keys(self) -> set[str]:
         """The keys of the namespace, without what names their shard."""
@@ -141,5 +141,5 @@ def paths(host: str, number: int, start: int = 0) -> list[str]:
 
 
 def names(visits: Sequence[Visit]) -> list[str]:
-    """The last part of each URL: how a test tells its visits apart."""
+    """The last part of each URL, by which a test distinguishes its visits."""
     return [visit.url.rpartition("/")[2] for visit in visits]

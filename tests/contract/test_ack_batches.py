@@ -28,7 +28,7 @@ async def test_a_voided_batch_can_never_be_committed(fleet: Fleet) -> None:
     assert await ann.commit(batch) == [lease.token]
     assert (await bob.crawls.count("c")).stored == 0
     await bob.reap("ann")
-    assert [len(one.visits) for one in await bob.lease()] == [2]
+    assert [len(lease.visits) for lease in await bob.lease()] == [2]
     await fleet.check()
 
 

@@ -165,7 +165,7 @@ async def test_an_ended_crawl_accepts_no_urls(fleet: Fleet) -> None:
 async def test_a_visit_is_leased_as_it_was_added(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
-    given = [
+    visits = [
         Visit(url="https://a.example:8443/p?q=ü", depth=300, priority=-7, found="sitemap"),
         Visit(
             url="https://user:word@a.example./form",
@@ -178,10 +178,10 @@ async def test_a_visit_is_leased_as_it_was_added(fleet: Fleet) -> None:
         ),
         Visit(url="ftp://[2001:db8::1]/file", found="seed"),
     ]
-    await ann.add("c", given)
+    await ann.add("c", visits)
     made = await end(bob, await bob.lease(visits=50))
     by_url = {visit.url: visit for visit in made}
-    for visit in given:
+    for visit in visits:
         url = visit.url.replace("ü", "%C3%BC")
         out = by_url[url]
         for name in ("depth", "priority", "found", "method", "headers", "body", "meta"):

@@ -288,32 +288,32 @@ def _coded(code: Any) -> Outcome:
 
 
 async def test_invalid_acknowledgements_are_refused(desk: Desk) -> None:
-    one = Outcome(1, OutcomeCode.STORED, "", 0.0)
+    outcome = Outcome(1, OutcomeCode.STORED, "", 0.0)
     await _refused(desk, {
-        "unknown code": _ended(one, _coded("z")), "no code": _ended(one, _coded("")),
-        "negative number": _ended(one, Outcome(-2, OutcomeCode.STORED, "", 0.0)),
-        "retry in the past": _ended(one, Outcome(2, OutcomeCode.RETRY, "", -1.0)),
-        "retry at nan": _ended(one, Outcome(2, OutcomeCode.RETRY, "", NAN)),
-        "finished in the future": _ended(one, finished_ago_seconds=-1),
-        "finished nan": _ended(one, finished_ago_seconds=NAN),
-        "response nan": _ended(one, response_seconds=NAN), "response -1": _ended(one, response_seconds=-1),
-        "delay over a day": _ended(one, delay_seconds=86401), "delay inf": _ended(one, delay_seconds=INF),
+        "unknown code": _ended(outcome, _coded("z")), "no code": _ended(outcome, _coded("")),
+        "negative number": _ended(outcome, Outcome(-2, OutcomeCode.STORED, "", 0.0)),
+        "retry in the past": _ended(outcome, Outcome(2, OutcomeCode.RETRY, "", -1.0)),
+        "retry at nan": _ended(outcome, Outcome(2, OutcomeCode.RETRY, "", NAN)),
+        "finished in the future": _ended(outcome, finished_ago_seconds=-1),
+        "finished nan": _ended(outcome, finished_ago_seconds=NAN),
+        "response nan": _ended(outcome, response_seconds=NAN), "response -1": _ended(outcome, response_seconds=-1),
+        "delay over a day": _ended(outcome, delay_seconds=86401), "delay inf": _ended(outcome, delay_seconds=INF),
         "another token": (InvalidInput, lambda d: d.frontier.acknowledge_all(
-            [Done(lease=msgspec.structs.replace(d.lease, token="no token"), outcomes=[one])])),
+            [Done(lease=msgspec.structs.replace(d.lease, token="no token"), outcomes=[outcome])])),
         "another host": (InvalidInput, lambda d: d.frontier.acknowledge_all(
-            [Done(lease=msgspec.structs.replace(d.lease, host="a b"), outcomes=[one])])),
+            [Done(lease=msgspec.structs.replace(d.lease, host="a b"), outcomes=[outcome])])),
     })  # fmt: skip
 
 
 async def test_acknowledgements_with_missing_or_mistyped_values_are_refused(desk: Desk) -> None:
-    one = Outcome(1, OutcomeCode.STORED, "", 0.0)
+    outcome = Outcome(1, OutcomeCode.STORED, "", 0.0)
     number: Any = 5
     await _refused(desk, {
-        "no outcome": _ended(one, None), "finished x": _ended(one, finished_ago_seconds="x"),
-        "a reason that is not text": _ended(one, Outcome(2, OutcomeCode.FAILED, number, 0.0)),
+        "no outcome": _ended(outcome, None), "finished x": _ended(outcome, finished_ago_seconds="x"),
+        "a reason that is not text": _ended(outcome, Outcome(2, OutcomeCode.FAILED, number, 0.0)),
         "another shard": (InvalidInput, lambda d: d.frontier.acknowledge_all(
-            [Done(lease=msgspec.structs.replace(d.lease, shard=99), outcomes=[one])])),
-        "no lease": (InvalidInput, lambda d: d.frontier.acknowledge(None, [one])),
+            [Done(lease=msgspec.structs.replace(d.lease, shard=99), outcomes=[outcome])])),
+        "no lease": (InvalidInput, lambda d: d.frontier.acknowledge(None, [outcome])),
     })  # fmt: skip
 
 

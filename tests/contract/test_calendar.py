@@ -107,7 +107,7 @@ async def test_revisits_get_a_share_of_the_requests_of_a_host(fleet: Fleet) -> N
 async def test_the_budget_of_revisits_is_kept_after_a_long_pause(fleet: Fleet) -> None:
     ann = await start(fleet, 100, budget="60/h", every="1h")
     await drain(fleet, ann, how=after(3600))
-    # For two days nobody works; all pages are due at once.
+    # For two days no worker runs; then all pages are due at once.
     fleet.clock.tick(2 * 86400)
     made = 0
     for _ in range(60):

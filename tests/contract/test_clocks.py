@@ -15,8 +15,8 @@ STEPS = [300_000, -300_000, 10 * 365 * 86_400_000, -5 * 365 * 86_400_000]
 
 
 async def _meta(fleet: Fleet) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = (await fleet.state())[fleet.shards.prefixes[0] + "meta"]
-    return found
+    meta: dict[bytes, bytes] = (await fleet.state())[fleet.shards.prefixes[0] + "meta"]
+    return meta
 
 
 async def _set(fleet: Fleet, *pairs: str | int) -> None:

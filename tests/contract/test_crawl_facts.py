@@ -61,7 +61,7 @@ async def test_a_fact_that_is_recorded_again_stays_the_same(fleet: Fleet) -> Non
     assert {name.partition("}")[2].partition(":")[0] for name in changed} == {"facts"}
     home = fleet.shards.home("c")
     before = await fleet.state()
-    # What a client sends again when the reply was lost.
+    # A client repeats the call if the reply was lost.
     for _ in range(2):
         assert (await fleet.run("facts", home, "c", "pass_begun", 2, "pass_began_ms", 2**40))[0] == Status.OK
     assert await fleet.state() == before

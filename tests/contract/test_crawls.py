@@ -244,9 +244,9 @@ async def test_a_crawl_is_not_finished_if_a_late_visit_arrives_meanwhile(fleet: 
     finished = ann.crawls.finished
 
     async def finished_then_one_more(crawl_id: str) -> bool:
-        answer = await finished(crawl_id)
+        result = await finished(crawl_id)
         await bob.add("c", ["http://late.example/"])
-        return answer
+        return result
 
     ann.crawls.finished = finished_then_one_more  # type: ignore[method-assign]
     assert not await ann.crawls.finish("c")
@@ -299,7 +299,7 @@ async def test_some_failed_visits_are_retried_and_the_others_stay(fleet: Fleet) 
     await fleet.check()
     # By reason, in more than one call, while another worker does the same.
     odd = [visit.url for visit, why in failed if why == "odd"]
-    both = await asyncio.gather(*(one.crawls.retry("c", reason="odd") for one in (ann, bob)))
+    both = await asyncio.gather(*(frontier.crawls.retry("c", reason="odd") for frontier in (ann, bob)))
     assert sum(both) == len(odd) > 100
     assert {why for _, why in await ann.crawls.failed("c", 1000)} == {"even", "no route"}
     await fleet.check()

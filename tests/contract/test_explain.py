@@ -39,14 +39,14 @@ def check(explanation: Explanation, name: str) -> Check:
 async def test_a_waiting_url_is_found_with_the_number_of_visits_before_it(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, *(f"{START}{number}" for number in range(2500)))
-    found = await ask(ann, f"{START}2100")
-    assert (found.state, found.ahead, found.depth) == (UrlPlace.WAITING, 2101, 0)
-    assert found.verdict is Verdict.HELD
-    assert "No worker is connected" in found.text
+    explanation = await ask(ann, f"{START}2100")
+    assert (explanation.state, explanation.ahead, explanation.depth) == (UrlPlace.WAITING, 2101, 0)
+    assert explanation.verdict is Verdict.HELD
+    assert "No worker is connected" in explanation.text
     await ann.workers.beat({})
-    found = await ask(ann, f"{START}2100")
-    assert found.verdict is Verdict.QUEUED
-    assert found.text == "It is queued behind 2,101 visits of host a.example."
+    explanation = await ask(ann, f"{START}2100")
+    assert explanation.verdict is Verdict.QUEUED
+    assert explanation.text == "It is queued behind 2,101 visits of host a.example."
 
 
 async def test_priorities_and_depth_first_order_decide_what_is_before_a_url(fleet: Fleet) -> None:
@@ -61,12 +61,12 @@ async def test_a_leased_url_names_its_worker_and_a_finished_one_is_done(fleet: F
     ann, bob = fleet.worker(), fleet.worker("bob")
     await start(ann)
     leases = await bob.lease()
-    found = await ask(ann, START)
-    assert (found.state, found.worker, found.verdict) == (UrlPlace.LEASED, "bob", Verdict.QUEUED)
-    assert found.until > fleet.clock.seconds
+    explanation = await ask(ann, START)
+    assert (explanation.state, explanation.worker, explanation.verdict) == (UrlPlace.LEASED, "bob", Verdict.QUEUED)
+    assert explanation.until > fleet.clock.seconds
     await end(bob, leases)
-    found = await ask(ann, START)
-    assert (found.state, found.verdict) == (UrlPlace.DONE, Verdict.VISITED)
+    explanation = await ask(ann, START)
+    assert (explanation.state, explanation.verdict) == (UrlPlace.DONE, Verdict.VISITED)
 
 
 async def test_a_retry_and_a_failure_are_found_with_their_time_and_reason(fleet: Fleet) -> None:
@@ -74,24 +74,28 @@ async def test_a_retry_and_a_failure_are_found_with_their_time_and_reason(fleet:
     await start(ann)
     (lease,) = await ann.lease()
     await ann.acknowledge_all([Done(lease=lease, outcomes=[lease.visits[0].retry(90)])])
-    found = await ask(ann, START)
-    assert found.state is UrlPlace.LATER
-    assert found.until == pytest.approx(fleet.clock.seconds + 90, abs=1)
-    assert "retried in 90 s" in found.text
+    explanation = await ask(ann, START)
+    assert explanation.state is UrlPlace.LATER
+    assert explanation.until == pytest.approx(fleet.clock.seconds + 90, abs=1)
+    assert "retried in 90 s" in explanation.text
     fleet.clock.tick(100)
     await drain(fleet, ann, how=lambda visit: visit.failed("status 500"))
-    found = await ask(ann, START)
-    assert (found.state, found.reason, found.verdict) == (UrlPlace.FAILED, "status 500", Verdict.FAILED)
-    assert "shoal failed c --retry" in found.text
+    explanation = await ask(ann, START)
+    assert (explanation.state, explanation.reason, explanation.verdict) == (
+        UrlPlace.FAILED,
+        "status 500",
+        Verdict.FAILED,
+    )
+    assert "shoal failed c --retry" in explanation.text
 
 
 async def test_urls_of_a_host_that_was_given_up_are_shown_as_failed(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, f"{START}x")
     await ann.hosts.block(HOST, "complaint")
-    found = await ask(ann, f"{START}x")
-    assert (found.state, found.reason) == (UrlPlace.FAILED, "complaint")
-    assert not check(found, "host").passed
+    explanation = await ask(ann, f"{START}x")
+    assert (explanation.state, explanation.reason) == (UrlPlace.FAILED, "complaint")
+    assert not check(explanation, "host").passed
     unseen = await ask(ann, f"{START}y")
     assert unseen.verdict is Verdict.EXCLUDED
     assert unseen.text.startswith("The host is blocked (complaint). Unblock it with `shoal hosts a.example --unblock`.")
@@ -101,9 +105,9 @@ async def test_a_back_off_is_the_reason_why_a_url_waits(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
     await ann.hosts.postpone(HOST, 120, failed=True, reason="status 503")
-    found = await ask(ann, START)
-    assert found.verdict is Verdict.HELD
-    assert check(found, "host").text == "The host is paused after status 503 for another 120 s."
+    explanation = await ask(ann, START)
+    assert explanation.verdict is Verdict.HELD
+    assert check(explanation, "host").text == "The host is paused after status 503 for another 120 s."
 
 
 @pytest.mark.parametrize(
@@ -125,30 +129,30 @@ async def test_each_rule_names_the_flag_that_excludes_the_url(
 ) -> None:
     ann = fleet.worker()
     await start(ann, **spec)
-    found = await ask(ann, url)
-    (against,) = [one for one in found.checks if one.passed is False and one.name == name]
+    explanation = await ask(ann, url)
+    (against,) = [rule for rule in explanation.checks if rule.passed is False and rule.name == name]
     assert against.rule == rule
-    assert found.verdict is Verdict.EXCLUDED
-    assert against.text in found.text
-    assert found.state is UrlPlace.UNKNOWN
+    assert explanation.verdict is Verdict.EXCLUDED
+    assert against.text in explanation.text
+    assert explanation.state is UrlPlace.UNKNOWN
 
 
 async def test_a_start_url_needs_neither_scope_nor_allow_pattern(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, allow=("/docs",))
-    found = await ask(ann, START)
-    assert check(found, "scope").text == "It is a start URL."
-    assert check(found, "patterns").passed
+    explanation = await ask(ann, START)
+    assert check(explanation, "scope").text == "It is a start URL."
+    assert check(explanation, "patterns").passed
 
 
 async def test_a_url_that_no_rule_excludes_is_allowed(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, limits={"max_depth": 2})
-    found = await ask(ann, f"{START}x?utm_source=mail")
-    assert found.verdict is Verdict.ALLOWED
-    assert found.canonical == f"{START}x"
-    assert check(found, "url").text == f"Links to it lose query parameters: they lead to {START}x."
-    depth = check(found, "depth")
+    explanation = await ask(ann, f"{START}x?utm_source=mail")
+    assert explanation.verdict is Verdict.ALLOWED
+    assert explanation.canonical == f"{START}x"
+    assert check(explanation, "url").text == f"Links to it lose query parameters: they lead to {START}x."
+    depth = check(explanation, "depth")
     assert (depth.passed, depth.rule) == (None, "--max-depth 2")
 
 
@@ -156,23 +160,23 @@ async def test_a_url_beyond_a_limit_is_set_aside(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, limits={"max_depth": 2, "max_pages_per_host": 1})
     await ann.add("c", [Visit(url=f"{START}deep?a=[1]*", depth=3), Visit(url=f"{START}second")])
-    found = await ask(ann, f"{START}deep?a=[1]*")
-    assert (found.state, found.reason, found.depth) == (UrlPlace.SET_ASIDE, "depth", 3)
-    assert not check(found, "depth").passed
+    explanation = await ask(ann, f"{START}deep?a=[1]*")
+    assert (explanation.state, explanation.reason, explanation.depth) == (UrlPlace.SET_ASIDE, "depth", 3)
+    assert not check(explanation, "depth").passed
     await drain(fleet, ann)
-    found = await ask(ann, f"{START}second")
-    assert (found.state, found.reason) == (UrlPlace.SET_ASIDE, "pages per host")
-    assert check(found, "limits").rule == "--max-pages-per-host 1"
+    explanation = await ask(ann, f"{START}second")
+    assert (explanation.state, explanation.reason) == (UrlPlace.SET_ASIDE, "pages per host")
+    assert check(explanation, "limits").rule == "--max-pages-per-host 1"
 
 
 async def test_a_crawl_that_ended_at_a_limit_names_it(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, f"{START}x")
     await ann.crawls.end(await ann.crawls.get("c"), "max pages")
-    found = await ask(ann, f"{START}x")
-    assert found.verdict is Verdict.EXCLUDED
-    assert found.text == "It was queued when the crawl ended (max pages)."
-    assert check(found, "limits").rule == "--max-pages"
+    explanation = await ask(ann, f"{START}x")
+    assert explanation.verdict is Verdict.EXCLUDED
+    assert explanation.text == "It was queued when the crawl ended (max pages)."
+    assert check(explanation, "limits").rule == "--max-pages"
 
 
 async def test_the_line_of_robots_txt_that_forbids_a_url_is_named(fleet: Fleet) -> None:
@@ -182,9 +186,9 @@ async def test_the_line_of_robots_txt_that_forbids_a_url_is_named(fleet: Fleet) 
     text = b"# ours\nUser-agent: *\nDisallow: /\n\nUser-agent: Shoal\nDisallow: /private\nAllow: /private/open\n"
     copy = RobotsCopy(parse(text, "shoal"), fleet.clock.seconds)
     await ann.robots.write(HOST, f"http://{HOST} shoal", RobotsEntry(copy).pack(), known=True)
-    found = await ask(ann, f"{START}private/x")
-    assert found.verdict is Verdict.EXCLUDED
-    against = check(found, "robots.txt")
+    explanation = await ask(ann, f"{START}private/x")
+    assert explanation.verdict is Verdict.EXCLUDED
+    against = check(explanation, "robots.txt")
     assert against.rule == f"{START}robots.txt line 6"
     assert against.text == "Rule `Disallow: /private` of group `User-agent: Shoal` forbids it."
     allowed = check(await ask(ann, f"{START}private/open"), "robots.txt")
@@ -213,8 +217,8 @@ async def test_a_url_of_a_branch_is_found_in_its_crawl(fleet: Fleet) -> None:
 async def test_an_invalid_url_and_an_unknown_crawl_are_reported(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
-    found = await ask(ann, "mailto:a@b.example")
-    assert (found.verdict, found.canonical) == (Verdict.EXCLUDED, "")
+    explanation = await ask(ann, "mailto:a@b.example")
+    assert (explanation.verdict, explanation.canonical) == (Verdict.EXCLUDED, "")
     with pytest.raises(UnknownCrawl):
         await explain_by_id(ann, "d", START)
 
@@ -223,10 +227,10 @@ async def test_nothing_is_changed_and_the_result_is_plain_data(fleet: Fleet) -> 
     ann = fleet.worker()
     await start(ann, f"{START}x")
     before = await fleet.state()
-    told = (await explain(ann, await ann.crawls.get("c"), f"{START}x")).to_dict()
+    explanation = (await explain(ann, await ann.crawls.get("c"), f"{START}x")).to_dict()
     assert await fleet.state() == before
-    assert (told["verdict"], told["state"]) == ("held", "waiting")
-    assert isinstance(told["checks"][0], dict)
+    assert (explanation["verdict"], explanation["state"]) == ("held", "waiting")
+    assert isinstance(explanation["checks"][0], dict)
 
 
 async def test_samples_of_a_reason_are_its_first_20_urls_each_once(fleet: Fleet) -> None:
@@ -237,8 +241,11 @@ async def test_samples_of_a_reason_are_its_first_20_urls_each_once(fleet: Fleet)
     await add_samples(ann, "c", [("redirect", START)])
     samples = await read_samples(ann, await ann.crawls.get("c"))
     assert samples == {"trap: permutation": tuple(urls[:20]), "redirect": (START,)}
-    found = await ask(ann, urls[3])
-    assert (found.verdict, found.text) == (Verdict.EXCLUDED, "It was found and not followed: trap: permutation.")
+    explanation = await ask(ann, urls[3])
+    assert (explanation.verdict, explanation.text) == (
+        Verdict.EXCLUDED,
+        "It was found and not followed: trap: permutation.",
+    )
     await drain(fleet, ann, how=lambda visit: visit.excluded("redirect"))
     assert (await ask(ann, START)).text == "It was excluded: redirect."
 

@@ -292,7 +292,7 @@ async def test_an_idle_worker_wakes_when_another_frees_a_host(fleet: Fleet, outc
     sleeping = asyncio.create_task(bob.lease(wait_seconds=30))
     await asyncio.sleep(0.2)
     await end(ann, held, lambda v: v.stored() if outcome == "stored" else v.retry(0.1))
-    # Far longer than a wake-up takes, far shorter than a worker sleeps that nobody wakes.
+    # Far longer than a wake-up takes, far shorter than a worker sleeps if it is not woken.
     woken, _ = await asyncio.wait([sleeping], timeout=1)
     sleeping.cancel()
     await asyncio.gather(sleeping, return_exceptions=True)

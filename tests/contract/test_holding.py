@@ -190,7 +190,7 @@ async def test_a_stale_acknowledgement_counts_nothing_and_only_delays_the_gate(f
     with pytest.raises(LeaseLost):
         await ann.acknowledge(stale, [stale.visits[0].failed("late")])
     assert await ann.crawls.count("c") == counts
-    # Its request ended just now, so nobody asks the host before the delay is over.
+    # Its request ended just now, so the host gets no request before the delay is over.
     assert (await ann.hosts.get("a.example")).gate_at == pytest.approx(fleet.clock.seconds + 1, abs=0.2)
     fleet.clock.tick(0.8)
     assert await bob.lease() == []
@@ -226,7 +226,7 @@ async def test_a_lost_lease_among_many_keeps_the_others(fleet: Fleet) -> None:
     assert len(kept) == 3
     await bob.lease()
     with pytest.raises(LeaseLost, match="1 leases"):
-        await ann.acknowledge_all([Done(lease=one, outcomes=[v.stored() for v in one.visits]) for one in leases])
+        await ann.acknowledge_all([Done(lease=lease, outcomes=[v.stored() for v in lease.visits]) for lease in leases])
     assert (await ann.crawls.count("c")).stored == 3
     await fleet.check()
 
@@ -366,29 +366,29 @@ async def test_reaping_one_worker_does_not_affect_another(fleet: Fleet) -> None:
 
 
 async def test_the_third_worker_a_visit_kills_fails_it_as_poison(fleet: Fleet) -> None:
-    boss = fleet.worker("boss")
-    await boss.crawls.create("c", Limits(delay_seconds=0))
-    await boss.add("c", paths("a.example", 3))
+    supervisor = fleet.worker("boss")
+    await supervisor.crawls.create("c", Limits(delay_seconds=0))
+    await supervisor.add("c", paths("a.example", 3))
     for death in range(3):
         victim = fleet.worker(f"victim{death}")
         (lease,) = await victim.lease()
         guilty = next(visit for visit in lease.visits if visit.url.endswith("/0"))
         assert guilty.blames == death
-        await boss.reap(victim.worker, token=lease.token, number=guilty.number)
-    counts = await boss.crawls.count("c")
+        await supervisor.reap(victim.worker, token=lease.token, number=guilty.number)
+    counts = await supervisor.crawls.count("c")
     assert (counts.failed, counts.waiting, counts.reasons) == (1, 2, {"failed:poison": 1})
-    made = await drain(fleet, boss)
+    made = await drain(fleet, supervisor)
     assert names(made) == ["1", "2"]
     assert {visit.blames for visit in made} == {0}
-    assert await boss.crawls.finished("c")
+    assert await supervisor.crawls.finished("c")
 
 
 async def test_reaping_many_leases_takes_them_all(fleet: Fleet) -> None:
-    ann, boss = fleet.worker(), fleet.worker("boss")
+    ann, supervisor = fleet.worker(), fleet.worker("boss")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     hosts = fleet.hosts(250)
     await ann.add("c", [f"http://{host}/" for host in hosts])
     assert len(await ann.lease(hosts=250, shards=[0])) == 250
-    assert await boss.reap("ann") == 250
+    assert await supervisor.reap("ann") == 250
     assert (await ann.crawls.count("c")).leased == 0
     await fleet.check()

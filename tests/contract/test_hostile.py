@@ -62,7 +62,7 @@ async def scene(fleet: Fleet) -> Scene:
 
 
 async def _everything(scene: Scene) -> list[str]:
-    """Every operation; returns those that end in anything but an answer or one of Shoal's errors."""
+    """Call every operation; returns those that end neither in a result nor in one of Shoal's errors."""
     ann, bob, crawl = scene.fleet.worker("ann"), scene.bob, scene.crawl
     fresh = Frontier(scene.fleet.shards, worker="fresh")
     wrong = []
@@ -154,7 +154,7 @@ async def test_a_corrupt_entry_finally_fails_and_all_other_visits_are_made(scene
 
 
 async def _hosts_leased(scene: Scene) -> set[str]:
-    """The hosts that three calls give; what is spoilt may cost a call its answer."""
+    """The hosts that three calls lease. Corrupt data may fail a call."""
     hosts: set[str] = set()
     for _ in range(3):
         with contextlib.suppress(StoreCorrupt):

@@ -80,8 +80,8 @@ async def test_an_operator_can_set_the_number_of_slots_of_a_host(fleet: Fleet) -
     await ann.hosts.set_robots("a.example")
     assert (await ann.hosts.set_places("a.example", 2)).places == 2
     await ann.add("c", paths("a.example", 30))
-    got = [len(await frontier.lease(visits=1)) for frontier in (ann, bob, cy)]
-    assert got == [1, 1, 0]
+    leased = [len(await frontier.lease(visits=1)) for frontier in (ann, bob, cy)]
+    assert leased == [1, 1, 0]
     assert (await ann.hosts.set_places("a.example", None)).places is None
     assert len(await cy.lease(visits=1)) == 1
 

@@ -70,10 +70,10 @@ class Copy:
 
 
 async def _names(fleet: Fleet, prefix: str) -> list[Any]:
-    found: list[Any] = await fleet.store.command(
+    names: list[Any] = await fleet.store.command(
         "EVAL", "return redis.call('KEYS', ARGV[1])", 0, prefix + "*", key=prefix
     )
-    return found
+    return names
 
 
 async def _link(ann: Frontier, lease: Lease, urls: list[str]) -> int:

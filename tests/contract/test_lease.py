@@ -106,13 +106,13 @@ async def test_one_lease_in_four_comes_from_a_lower_class(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     hosts = fleet.hosts(30)
-    for priority, some in ((1, hosts[:20]), (0, hosts[20:25]), (-1, hosts[25:])):
-        await ann.add("c", [Visit(url=f"http://{host}/", priority=priority) for host in some])
-    got: list[int] = []
+    for priority, group in ((1, hosts[:20]), (0, hosts[20:25]), (-1, hosts[25:])):
+        await ann.add("c", [Visit(url=f"http://{host}/", priority=priority) for host in group])
+    priorities: list[int] = []
     for _ in range(8):
         (lease,) = await ann.lease(hosts=1, shards=[0])
-        got.append(lease.visits[0].priority)
-    assert (got.count(1), got.count(0), got.count(-1)) == (6, 1, 1)
+        priorities.append(lease.visits[0].priority)
+    assert (priorities.count(1), priorities.count(0), priorities.count(-1)) == (6, 1, 1)
     # The same holds when many hosts are taken at once.
     many = [lease.visits[0].priority for lease in await ann.lease(hosts=8, shards=[0])]
     assert (many.count(1), many.count(0), many.count(-1)) == (6, 1, 1)
@@ -239,8 +239,8 @@ async def test_the_visits_of_a_host_are_shared_by_its_slots(fleet: Fleet) -> Non
     await ann.crawls.create("c", Limits(delay_seconds=0, places=2))
     await ann.hosts.set_robots("a.example")
     await ann.add("c", paths("a.example", 6))
-    (one,), (two,) = await ann.lease(visits=100), await bob.lease(visits=100)
-    assert (len(one.visits), len(two.visits)) == (3, 2)
+    (first,), (second,) = await ann.lease(visits=100), await bob.lease(visits=100)
+    assert (len(first.visits), len(second.visits)) == (3, 2)
 
 
 # Time

@@ -61,14 +61,14 @@ async def test_visits_that_fail_do_not_count_as_pages(fleet: Fleet) -> None:
 
 
 async def test_page_budget_is_not_lost_with_a_worker_that_dies(fleet: Fleet) -> None:
-    ann, boss = fleet.worker(), fleet.worker("boss")
+    ann, supervisor = fleet.worker(), fleet.worker("boss")
     await _filled(fleet, ann, 60)
     for death in range(6):
         victim = fleet.worker(f"victim{death}", lease_seconds=5)
         leases = await victim.lease(hosts=4, visits=3)
         await end(victim, leases[:1])
         if death % 2:
-            await boss.reap(victim.worker)
+            await supervisor.reap(victim.worker)
         else:
             fleet.clock.tick(6)
     await drain(fleet, ann)

@@ -60,24 +60,24 @@ async def _crawl_while(cluster: Cluster, namespace: str, move: Callable[[Shards]
 
     async with await Store.open(cluster.url) as store:
         shards = await Shards.found(store, namespace, 4)
-        boss = Frontier(shards, worker="boss")
-        await boss.crawls.create("c", Limits(delay_seconds=0))
-        await boss.add("c", [_url(1)])
+        supervisor = Frontier(shards, worker="boss")
+        await supervisor.crawls.create("c", Limits(delay_seconds=0))
+        await supervisor.add("c", [_url(1)])
         workers = [asyncio.create_task(work(f"w{number}")) for number in range(3)]
         moving = asyncio.ensure_future(move(shards))
         pages = TREE
         # The load continues until the last slot has moved.
         while not moving.done() or pages < 2 * TREE:
-            pages += (await boss.add("c", [_url(number) for number in range(pages + 1, pages + 21)])).new
+            pages += (await supervisor.add("c", [_url(number) for number in range(pages + 1, pages + 21)])).new
             await asyncio.sleep(0.01)
         await moving
         moved.set()
         await asyncio.wait_for(asyncio.gather(*workers), WAIT_SECONDS)
         assert len(made) == pages
         assert set(made.values()) == {1}
-        counts = await boss.crawls.count("c")
+        counts = await supervisor.crawls.count("c")
         assert (counts.admitted, counts.stored, counts.open) == (pages, pages, 0)
-        assert await boss.crawls.finish("c")
+        assert await supervisor.crawls.finish("c")
 
 
 async def _move_all(cluster: Cluster, shards: Shards) -> None:

@@ -28,12 +28,12 @@ async def stored(output: str, urls: list[str], at: float) -> None:
 
 
 async def feed(frontier: Frontier, policy: CrawlSpec, named: dict[str, str], batches: int = 1000) -> int:
-    """As the command does it, or until it is killed after so many batches."""
+    """Feed a pass as the command does, or only so many batches, as if the command were killed then."""
     now = (await frontier.crawls.facts.read("c")).revisit
     assert now.under_way
     new = 0
-    async with aclosing(revisits(frontier, "c", policy, now, named=named)) as found:
-        async for visits in found:
+    async with aclosing(revisits(frontier, "c", policy, now, named=named)) as revisited:
+        async for visits in revisited:
             new += (await frontier.add("c", visits)).new
             batches -= 1
             if not batches:
@@ -73,7 +73,7 @@ async def test_a_visit_that_is_requeued_under_its_ip_address_keeps_its_pass(flee
     await ann.crawls.create("c")
     there = Visit(url="http://a.example/", host="192.0.2.1", meta={"address": True})
     again = Visit(url="http://a.example/", host="192.0.2.1", found="revisit", meta={"address": True, "pass": 1})
-    assert [(await ann.add("c", [one])).new for one in (there, there, again, again)] == [1, 0, 1, 0]
+    assert [(await ann.add("c", [visit])).new for visit in (there, there, again, again)] == [1, 0, 1, 0]
 
 
 async def test_a_pass_killed_at_any_point_is_resumed(fleet: Fleet, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_feed_that_is_started_and_finished_twice_counts_once(fleet: Flee
         assert (await ann.crawls.facts.read("c")).seeds == first
         await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
         assert not (await ann.crawls.facts.read("c")).seeds.under_way
-        # What a call does whose answer was lost.
+        # The call is repeated because its reply was lost.
         await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
         assert not (await ann.crawls.facts.read("c")).seeds.under_way
 

@@ -13,12 +13,12 @@ async def test_a_lease_reports_how_long_the_waiting_visits_of_its_host_take(flee
     await ann.crawls.create("c", Limits(delay_seconds=2))
     long, short = fleet.hosts(2)
     await ann.add("c", [*paths(long, 30), *paths(short, 3)])
-    found = {lease.host: lease for lease in await ann.lease(hosts=2, visits=4)}
-    assert found[long].ahead_seconds == pytest.approx(60)
-    assert found[short].ahead_seconds == pytest.approx(6)
-    # What was taken still takes its time; what has ended does not.
-    done = found[long].visits
-    await ann.acknowledge(found[long], [visit.stored() for visit in done], response_seconds=1.0)
+    leases = {lease.host: lease for lease in await ann.lease(hosts=2, visits=4)}
+    assert leases[long].ahead_seconds == pytest.approx(60)
+    assert leases[short].ahead_seconds == pytest.approx(6)
+    # Leased visits still count, finished ones do not.
+    done = leases[long].visits
+    await ann.acknowledge(leases[long], [visit.stored() for visit in done], response_seconds=1.0)
     fleet.clock.tick(10)
     again = next(lease for lease in await ann.lease(hosts=2, visits=4) if lease.host == long)
     response = (await ann.hosts.get(long)).mean_response_seconds
@@ -47,12 +47,12 @@ async def test_slots_share_this_time_and_without_a_delay_it_is_zero(fleet: Fleet
     ann = fleet.worker()
     await ann.crawls.create("quick", Limits(delay_seconds=0))
     await ann.crawls.create("wide", Limits(delay_seconds=1, places=4))
-    one, two = fleet.hosts(2)
-    await ann.add("quick", paths(one, 20))
-    await ann.add("wide", paths(two, 20))
-    await ann.hosts.set_robots(two)
-    found = {lease.host: lease.ahead_seconds for lease in await ann.lease(hosts=2, visits=3)}
-    assert found == {one: 0, two: pytest.approx(5)}
+    quick, slow = fleet.hosts(2)
+    await ann.add("quick", paths(quick, 20))
+    await ann.add("wide", paths(slow, 20))
+    await ann.hosts.set_robots(slow)
+    ahead = {lease.host: lease.ahead_seconds for lease in await ann.lease(hosts=2, visits=3)}
+    assert ahead == {quick: 0, slow: pytest.approx(5)}
 
 
 async def test_waiting_hosts_are_counted_as_ready_or_cooling(fleet: Fleet) -> None:

@@ -28,8 +28,8 @@ async def _fleet(**place: str | Path) -> AsyncIterator[Fleet]:
 @pytest.fixture(params=["always", "everysec"])
 def own_redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     options = {"appendfsync": request.param, "auto-aof-rewrite-percentage": "0"}
-    with server(tmp_path / "own", binary=redis_server(), options=options) as one:
-        yield one
+    with server(tmp_path / "own", binary=redis_server(), options=options) as redis:
+        yield redis
 
 
 async def _at_work(fleet: Fleet) -> list[str]:

@@ -27,8 +27,8 @@ async def test_two_equal_crawls_take_turns_on_a_host(fleet: Fleet, batch: int) -
     for crawl in ("one", "two"):
         await ann.crawls.create(crawl, Limits(delay_seconds=0))
         await ann.add(crawl, paths("a.example", 240))
-    got = Counter(visit.crawl for visit in await _first(fleet, ann, 200, batch))
-    assert abs(got["one"] - 100) <= 10, got
+    turns = Counter(visit.crawl for visit in await _first(fleet, ann, 200, batch))
+    assert abs(turns["one"] - 100) <= 10, turns
     await fleet.check()
 
 
@@ -39,8 +39,8 @@ async def test_a_crawl_that_starts_later_gets_no_extra_turns(fleet: Fleet) -> No
     await _first(fleet, ann, 150)
     await ann.crawls.create("late", Limits(delay_seconds=0))
     await ann.add("late", paths("a.example", 240))
-    got = Counter(visit.crawl for visit in await _first(fleet, ann, 200))
-    assert abs(got["early"] - 100) <= 10, got
+    turns = Counter(visit.crawl for visit in await _first(fleet, ann, 200))
+    assert abs(turns["early"] - 100) <= 10, turns
 
 
 async def test_turns_stay_fair_when_a_crawl_repeatedly_runs_out_of_urls(fleet: Fleet) -> None:
@@ -52,8 +52,8 @@ async def test_turns_stay_fair_when_a_crawl_repeatedly_runs_out_of_urls(fleet: F
         # Crawl two runs dry again and again, as one does that finds its links page by page.
         await ann.add("two", paths("a.example", 20, start))
         await _first(fleet, ann, 40)
-    got = Counter({crawl: (await ann.crawls.count(crawl)).stored for crawl in ("one", "two")})
-    assert abs(got["one"] - got["two"]) <= 20, got
+    turns = Counter({crawl: (await ann.crawls.count(crawl)).stored for crawl in ("one", "two")})
+    assert abs(turns["one"] - turns["two"]) <= 20, turns
 
 
 async def test_turns_are_weighted_by_priority(fleet: Fleet) -> None:
@@ -61,10 +61,10 @@ async def test_turns_are_weighted_by_priority(fleet: Fleet) -> None:
     for crawl, priority in (("plain", 0), ("twice", 1), ("half", -1)):
         await ann.crawls.create(crawl, Limits(delay_seconds=0, priority=priority))
         await ann.add(crawl, paths("a.example", 240))
-    got = Counter(visit.crawl for visit in await _first(fleet, ann, 210))
-    assert abs(got["twice"] - 120) <= 10
-    assert abs(got["plain"] - 60) <= 10
-    assert abs(got["half"] - 30) <= 10
+    turns = Counter(visit.crawl for visit in await _first(fleet, ann, 210))
+    assert abs(turns["twice"] - 120) <= 10
+    assert abs(turns["plain"] - 60) <= 10
+    assert abs(turns["half"] - 30) <= 10
 
 
 @pytest.mark.full
@@ -74,8 +74,8 @@ async def test_a_hundred_crawls_on_one_host_each_get_their_turn(fleet: Fleet) ->
         await ann.crawls.create(f"c{number}", Limits(delay_seconds=0))
         await ann.add(f"c{number}", paths("a.example", 3))
     await fleet.check()
-    got = Counter(visit.crawl for visit in await _first(fleet, ann, 100, 10))
-    assert set(got.values()) == {1}
+    turns = Counter(visit.crawl for visit in await _first(fleet, ann, 100, 10))
+    assert set(turns.values()) == {1}
     await drain(fleet, ann, visits=50)
     for number in (0, 50, 99):
         assert (await ann.crawls.count(f"c{number}")).stored == 3

@@ -1,4 +1,4 @@
-"""Signals that a page has changed: its visit is pulled forward, whatever the page is doing, and never pushed back."""
+"""Signals that a page has changed: its visit is pulled forward in every state of the page, and never pushed back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def touch(ann: Frontier, *urls: str, kind: SignalKind = SignalKind.TOUCH, 
     return await ann.signals.note("c", kind, [Signal(url, at) for url in urls])
 
 
-def found(visited_at: float, text: bytes = b"abcde", seconds: float = 3600) -> Callable[[Visit], Outcome]:
+def scheduled(visited_at: float, text: bytes = b"abcde", seconds: float = 3600) -> Callable[[Visit], Outcome]:
     def how(visit: Visit) -> Outcome:
         history = PageHistory(rate_mean=100, rate_precision=9, last_visited=int(visited_at), text_hash=text)
         return visit.scheduled(history, seconds)
@@ -138,7 +138,7 @@ async def test_the_visit_of_a_gone_page_is_pulled_forward_unless_the_page_was_dr
 
 async def test_a_date_before_the_last_visit_does_not_pull_the_next_visit_forward(fleet: Fleet) -> None:
     ann = await start(fleet, 2)
-    await drain(fleet, ann, how=found(1000))
+    await drain(fleet, ann, how=scheduled(1000))
     assert await touch(ann, f"http://{HOST}/0", kind=SignalKind.SITEMAP, at=1000) == [NOTED]
     assert await touch(ann, f"http://{HOST}/1", kind=SignalKind.SITEMAP, at=1001) == [NOTED]
     fleet.clock.tick(1)
@@ -146,24 +146,24 @@ async def test_a_date_before_the_last_visit_does_not_pull_the_next_visit_forward
     assert names(lease.visits) == ["1"]
     # A date that the visit under way covers does not lead to another one.
     assert await touch(ann, f"http://{HOST}/1", kind=SignalKind.SITEMAP, at=1500) == [NOTED]
-    await end(ann, [lease], found(2000))
+    await end(ann, [lease], scheduled(2000))
     assert await drain(fleet, ann) == []
     await fleet.check()
 
 
 async def test_signals_use_the_budget_of_revisits_and_a_touch_is_served_at_once(fleet: Fleet) -> None:
     ann = await start(fleet, 10, budget="60/h", every="1h")
-    await drain(fleet, ann, how=found(1000))
+    await drain(fleet, ann, how=scheduled(1000))
     await touch(ann, *paths(HOST, 10), kind=SignalKind.SITEMAP, at=2000)
     fleet.clock.tick(1)
-    assert len(await end(ann, await ann.lease(visits=50), found(3000, seconds=9000))) == 1
+    assert len(await end(ann, await ann.lease(visits=50), scheduled(3000, seconds=9000))) == 1
     fleet.clock.tick(61)
-    assert len(await end(ann, await ann.lease(visits=50), found(3000, seconds=9000))) == 1
+    assert len(await end(ann, await ann.lease(visits=50), scheduled(3000, seconds=9000))) == 1
     await fleet.check()
     # A touch does not wait for a slot, and other revisits do without it.
     await touch(ann, *paths(HOST, 10))
     fleet.clock.tick(1)
-    assert len(await drain(fleet, ann, how=found(4000, seconds=90000))) == 10
+    assert len(await drain(fleet, ann, how=scheduled(4000, seconds=90000))) == 10
     await fleet.check()
 
 
@@ -171,19 +171,19 @@ async def test_a_host_whose_signals_are_rarely_right_has_its_signals_ignored(fle
     ann = await start(fleet, 1)
     other = "b.example"
     await ann.add("c", paths(other, 1))
-    await drain(fleet, ann, how=found(0))
+    await drain(fleet, ann, how=scheduled(0))
     url = f"http://{HOST}/0"
     for number in range(20):
         assert await touch(ann, url, kind=SignalKind.FEED, at=number + 1) == [NOTED]
         fleet.clock.tick(1)
         # One of them is right.
-        made = await drain(fleet, ann, how=found(number + 1, b"fghij" if number else b"abcdz"))
+        made = await drain(fleet, ann, how=scheduled(number + 1, b"fghij" if number else b"abcdz"))
         assert len(made) == 1
     assert await ann.signals.precision("c", HOST) == {SignalKind.FEED: (20, 2)}
     # Two of 20 are enough; a twenty-first is not.
     assert await touch(ann, url, kind=SignalKind.FEED, at=50) == [NOTED]
     fleet.clock.tick(1)
-    await drain(fleet, ann, how=found(50, b"fghij"))
+    await drain(fleet, ann, how=scheduled(50, b"fghij"))
     assert await ann.signals.precision("c", HOST) == {SignalKind.FEED: (21, 2)}
     results = [(await touch(ann, url, kind=SignalKind.FEED, at=60))[0] for _ in range(40)]
     assert results.count(IGNORED) == 38
@@ -224,7 +224,7 @@ async def test_too_many_signals_are_refused_until_some_are_processed(fleet: Flee
     results = await touch(ann, *urls)
     assert results.count(NOTED) == 2000
     assert results.count(SignalResult.FULL) == 100
-    # Their first visits are the answer to all of them.
+    # The first visits of the pages use up all signals.
     fleet.clock.tick(1)
     assert len(await drain(fleet, ann, how=after(9000), visits=200)) == 2100
     assert await touch(ann, urls[0]) == [NOTED]

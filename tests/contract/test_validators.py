@@ -61,9 +61,9 @@ async def test_many_validators_are_spread_over_small_hashes(fleet: Fleet) -> Non
     (host,) = fleet.hosts(1)
     kept: dict[str, str] = {}
     for _ in range(12):
-        some = {f"http://{host}/{rng.randrange(3000)}": "v" * rng.choice((0, 20, 64, 150)) for _ in range(400)}
-        await ann.validators.remember("c", list(some.items()))
-        kept |= some
+        batch = {f"http://{host}/{rng.randrange(3000)}": "v" * rng.choice((0, 20, 64, 150)) for _ in range(400)}
+        await ann.validators.remember("c", list(batch.items()))
+        kept |= batch
     assert await ann.validators.recall("c", list(kept)) == list(kept.values())
     state = await fleet.state()
     hashes = {name: value for name, value in state.items() if "}v:" in name}
@@ -127,7 +127,7 @@ async def test_validators_are_deleted_with_their_crawl_and_no_other(fleet: Fleet
 
     assert await left() > 200
     await ann.crawls.stop("c")
-    # A call unlinks so many and no more.
+    # A call unlinks a limited number.
     assert (await fleet.run("purge", 0, key, "valid", 0))[1:] == [b"valid", 200]
     assert await left() > 0
     await ann.crawls.delete("c")

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.api.served import Served
+from tests.api.process import ApiProcess
 
 # Skipping here skips the module that imports this one.
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
@@ -63,7 +63,7 @@ class Browser:
     browser: Any
 
     @contextlib.contextmanager
-    def page(self, api: Served, **options: Any) -> Iterator[Opened]:
+    def page(self, api: ApiProcess, **options: Any) -> Iterator[Opened]:
         """A page in a profile of its own. Its paths are those of this server."""
         context = self.browser.new_context(base_url=api.url, **options)
         context.set_default_timeout(WAIT_MS)

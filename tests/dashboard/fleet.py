@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.api.served import MODULE, Served, served
-from tests.site.answers import page
-from tests.system.crawling import Crawls, crawling
+from tests.api.process import MODULE, ApiProcess, serve_api
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
 
 
 @dataclass
 class Fleet:
     crawls: Crawls
-    api: Served
+    api: ApiProcess
 
     def site(self, pages: int = 3, *, failing: int = 0) -> str:
         """A new host with some pages, and links to some that are not there. Returns its URL."""
@@ -34,8 +34,8 @@ def fleet(
 ) -> Iterator[Fleet]:  # fmt: skip
     output = folder / "default.db"
     chosen = {"outputs": {"default": str(output)}, **(worker_settings or {})}
-    with crawling(folder, hosts=hosts, workers=workers, settings=chosen, shared=True) as crawls:
+    with open_crawls(folder, hosts=hosts, workers=workers, settings=chosen, shared=True) as crawls:
         settings = f'[api]\nrate = 100000\n[outputs]\ndefault = "{output}"\n{settings}'
         where = ("--folder", folder / "store")
-        with served(folder / "served", *where, settings=settings, token=token, program=program) as api:
+        with serve_api(folder / "served", *where, settings=settings, token=token, program=program) as api:
             yield Fleet(crawls, api)

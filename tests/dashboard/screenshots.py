@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.dashboard.browser import chromium
 from tests.dashboard.fleet import Fleet, fleet
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Response, page, robots
 
 # Enough for a quarter of an hour.
 PAGES = 1200
@@ -44,15 +44,15 @@ def populate(running: Fleet, minutes: float = 0.0) -> tuple[str, str]:
         links = ["/gone", "/broken", "/private/1", *(f"/{name}" for name in range(PAGES))]
         site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private/\nCrawl-delay: 0.5\n"))
         site.at(host, "/", page(*links, title=f"Manual {number}"))
-        site.at(host, "/broken", Answer(status=500))
-        site.at(host, "/gone", Answer(status=404))
+        site.at(host, "/broken", Response(status=500))
+        site.at(host, "/gone", Response(status=404))
         site.at(host, "*", page(title="Appendix", body="<p>Some text. " * 20))
         for name in range(60):
             body = "<p>Some text. " * (name % 40 + 5)
             missing = name % 29 == 17 and number < 6
-            answer = Answer(status=404) if missing else page(title=f"Chapter {name} of manual {number}", body=body)
-            site.at(host, f"/{name}", answer)
-    site.at(hosts[12], "*", Answer(status=503))
+            response = Response(status=404) if missing else page(title=f"Chapter {name} of manual {number}", body=body)
+            site.at(host, f"/{name}", response)
+    site.at(hosts[12], "*", Response(status=503))
     client = running.api.client
     seeds = [f"http://{host}/" for host in hosts]
     client.submit(seeds=seeds[11:12], name="blog", delay_seconds=0.1, max_pages=20)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.dashboard.browser import Browser, Opened
 from tests.dashboard.fleet import Fleet, fleet
 from tests.dashboard.screenshots import populate, screens
@@ -33,8 +33,8 @@ def violations(opened: Opened) -> list[str]:
     assert SOURCE.origin
     # Past the page's policy, as a tool of the browser does.
     opened.page.evaluate((Path(SOURCE.origin).parent / "axe.min.js").read_text())
-    found = opened.page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))")
-    return [f"{rule}: {nodes[:3]}" for rule, nodes in found]
+    violated = opened.page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))")
+    return [f"{rule}: {nodes[:3]}" for rule, nodes in violated]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -42,26 +42,26 @@ def test_axe_finds_no_violation_on_any_screen(
     browser: Browser, shown: tuple[Fleet, dict[str, str]], scheme: str
 ) -> None:
     running, paths = shown
-    found = {}
+    problems_by_screen = {}
     with browser.page(running.api, color_scheme=scheme) as opened:
         for name, path in paths.items():
             opened.page.goto(path)
             for confirm in opened.page.locator("details.confirm").all():
                 confirm.evaluate("element => { element.open = true }")
             if problems := violations(opened):
-                found[name] = problems
+                problems_by_screen[name] = problems
         opened.page.goto(paths["records"])
         opened.page.click("tbody a")
         opened.wait_text("h1", "Record")
-        found |= {"record": problems} if (problems := violations(opened)) else {}
+        problems_by_screen |= {"record": problems} if (problems := violations(opened)) else {}
         opened.page.goto("/crawls/never")
-        found |= {"refusal": problems} if (problems := violations(opened)) else {}
-    assert not found
+        problems_by_screen |= {"refusal": problems} if (problems := violations(opened)) else {}
+    assert not problems_by_screen
 
 
 def test_axe_finds_no_violation_on_the_sign_in_page(browser: Browser, tmp_path: Path) -> None:
     with (
-        served(tmp_path, settings=f'[tokens]\nann = "{create_token("read")[1]}"\n') as api,
+        serve_api(tmp_path, settings=f'[tokens]\nann = "{create_token("read")[1]}"\n') as api,
         browser.page(api) as opened,
     ):
         opened.page.goto("/")

@@ -9,7 +9,7 @@ from shoal.model import Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
 from tests.dashboard.browser import Browser, Opened
 from tests.dashboard.fleet import Fleet
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 
 pytestmark = pytest.mark.full
 
@@ -121,7 +121,7 @@ def test_failed_urls_are_listed_and_retried(browser: Browser, running: Fleet) ->
     names = ("/later", "/one", "/two", "/three")
     running.crawls.site.at(host, "/", page(*names))
     for name in names:
-        running.crawls.site.at(host, name, Answer(status=404), page(title="Here now"))
+        running.crawls.site.at(host, name, Response(status=404), page(title="Here now"))
     client = running.api.client
     client.submit(seeds=[f"http://{host}/"], name="retried", delay_seconds=0)
     client.wait("retried", timeout_seconds=60)

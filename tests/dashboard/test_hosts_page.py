@@ -9,7 +9,7 @@ import pytest
 from shoal.errors import CrawlEnded
 from tests.dashboard.browser import Browser
 from tests.dashboard.fleet import Fleet
-from tests.site.answers import page, robots
+from tests.site.responses import page, robots
 
 pytestmark = pytest.mark.full
 
@@ -45,10 +45,10 @@ def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) ->
         opened.wait_text("#part-state dt:text-is('Delay set by crawls or operators') + dd", "set by each crawl")
         assert client.host(host)["delay_seconds"] is None
         # The rules of its robots.txt, for a URL that is typed.
-        for path, answer in (("/private/x", "disallowed"), ("/public", "allowed for shoal: no rule matches")):
+        for path, verdict in (("/private/x", "disallowed"), ("/public", "allowed for shoal: no rule matches")):
             visible.fill("#field-url", path)
             visible.click("button:text-is('Check')")
-            opened.wait_text(".note", f"{path} is {answer}")
+            opened.wait_text(".note", f"{path} is {verdict}")
         visible.click("summary:text-is('1 rule')")
         assert "Disallow: /private/" in opened.text("dl details")
         # Blocking needs one confirmation.

@@ -37,8 +37,8 @@ async def event(stream: AsyncIterator[bytes]) -> dict[str, object]:
     async with asyncio.timeout(30):
         async for raw in stream:
             if raw.startswith(b"event: parts\n"):
-                found: dict[str, object] = json.loads(raw.partition(b"data: ")[2])
-                return found
+                data: dict[str, object] = json.loads(raw.partition(b"data: ")[2])
+                return data
     raise AssertionError("the stream has ended")
 
 
@@ -62,9 +62,9 @@ async def test_a_hundred_browsers_share_one_rendered_page() -> None:
 async def test_users_with_other_permissions_get_a_separate_rendering() -> None:
     updates, admin, reader = LiveUpdates(asyncio.Event()), Page(), Page()
     admin.parts["a"] = "secret"
-    one = updates.stream(("/", "admin"), admin.render, _allowed)
+    stream = updates.stream(("/", "admin"), admin.render, _allowed)
     other = updates.stream(("/", "read"), reader.render, _allowed)
-    assert (await event(one))["parts"] == {"a": "secret", "b": "1"}
+    assert (await event(stream))["parts"] == {"a": "secret", "b": "1"}
     assert (await event(other))["parts"] == {"a": "1", "b": "1"}
 
 

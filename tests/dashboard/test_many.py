@@ -11,9 +11,9 @@ import pytest
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.dashboard.browser import Browser
-from tests.system.crawling import complete
+from tests.system.crawls import complete
 
 pytestmark = pytest.mark.full
 
@@ -39,26 +39,26 @@ async def populate(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     folder = tmp_path_factory.mktemp("many")
     loop = asyncio.new_event_loop()
     complete(loop, populate(folder / "store"))
     loop.close()
-    with served(folder / "served", "--folder", folder / "store", settings="[api]\nrate = 100000\n") as api:
+    with serve_api(folder / "served", "--folder", folder / "store", settings="[api]\nrate = 100000\n") as api:
         yield api
 
 
-def test_the_overview_stays_small_and_counts_everything(browser: Browser, api: Served) -> None:
-    got = api.ask("GET", "/", Accept="text/html")
-    assert got.status == 200
-    assert len(got.raw) < 100_000
+def test_the_overview_stays_small_and_counts_everything(browser: Browser, api: ApiProcess) -> None:
+    response = api.ask("GET", "/", Accept="text/html")
+    assert response.status == 200
+    assert len(response.raw) < 100_000
     with browser.page(api) as opened:
         opened.page.goto("/")
         assert "2,000" in opened.text(".figures div:has(dt:text-is('Crawls running'))")
         assert opened.page.locator("#part-crawls tbody tr").count() == 50
 
 
-def test_all_crawls_are_reached_page_by_page(browser: Browser, api: Served) -> None:
+def test_all_crawls_are_reached_page_by_page(browser: Browser, api: ApiProcess) -> None:
     with browser.page(api) as opened:
         opened.page.goto("/crawls?state=running")
         seen: set[str] = set()
@@ -71,7 +71,7 @@ def test_all_crawls_are_reached_page_by_page(browser: Browser, api: Served) -> N
         assert "50,000" in opened.text("#part-figures")
 
 
-def test_a_host_is_found_among_fifty_thousand(browser: Browser, api: Served) -> None:
+def test_a_host_is_found_among_fifty_thousand(browser: Browser, api: ApiProcess) -> None:
     with browser.page(api) as opened:
         opened.page.goto("/hosts")
         assert opened.page.locator("tbody tr").count() == 50

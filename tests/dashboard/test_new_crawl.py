@@ -19,7 +19,7 @@ def test_every_option_of_a_request_has_a_field(browser: Browser, running: Fleet)
         opened.page.goto("/new")
         names = set(opened.page.evaluate("[...document.forms].flatMap(f => [...f.elements].map(e => e.name))"))
         assert set(REQUEST_FIELDS) - {"joins"} <= names
-        # Each has a label and says what it means.
+        # Each has a label and an explanation.
         assert opened.page.locator(".fields label").count() == len(REQUEST_FIELDS) - 1
 
 

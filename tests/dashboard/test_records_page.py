@@ -8,7 +8,7 @@ import pytest
 
 from tests.dashboard.browser import Browser
 from tests.dashboard.fleet import Fleet
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 
 pytestmark = pytest.mark.full
 
@@ -21,7 +21,7 @@ def test_records_are_browsed_and_searched(browser: Browser, running: Fleet) -> N
     running.crawls.site.at(host, "/", page(*links, title="Start"))
     for number in range(70):
         running.crawls.site.at(host, f"/docs/{number}", page(title=f"Chapter {number}", body="<p>word " * number))
-    running.crawls.site.at(host, "/moved", Answer(status=301, headers=(("Location", "/docs/3"),)))
+    running.crawls.site.at(host, "/moved", Response(status=301, headers=(("Location", "/docs/3"),)))
     client = running.api.client
     client.submit(seeds=[f"http://{host}/"], name="library", delay_seconds=0)
     client.wait("library", timeout_seconds=60)
@@ -57,7 +57,7 @@ def test_hostile_pages_stay_text(browser: Browser, running: Fleet) -> None:
     path = "/a%22%3E%3Cscript%3E?q=%3Cimg%20src=x%20onerror=alert(1)%3E&r=" + "y" * 3000
     broken = "/broken%22%3E%3Cscript%3E?z=%3Cimg%20src=x%3E&r=" + "z" * 1500
     running.crawls.site.at(host, "/", page(path, broken, "/%E2%80%AEevil", title=title, body=f"<p>{SCRIPT} text"))
-    running.crawls.site.at(host, broken, Answer(status=404))
+    running.crawls.site.at(host, broken, Response(status=404))
     running.crawls.site.at(host, "*", page(title="</title><svg onload=alert(1)>"))
     client = running.api.client
     client.submit(
@@ -67,12 +67,12 @@ def test_hostile_pages_stay_text(browser: Browser, running: Fleet) -> None:
     client.wait("hostile", timeout_seconds=60)
     with browser.page(running.api) as opened:
         visible = opened.page
-        found = f"/find?url={quote(f'http://{host}{broken}', safe='')}"
+        search = f"/find?url={quote(f'http://{host}{broken}', safe='')}"
         pages = (
             "/crawls/hostile",
             "/crawls/hostile/records",
             "/crawls/hostile/failed",
-            found,
+            search,
             "/",
             "/crawls",
             "/audit",
@@ -85,7 +85,7 @@ def test_hostile_pages_stay_text(browser: Browser, running: Fleet) -> None:
             assert visible.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         visible.goto("/crawls/hostile/failed")
         assert visible.locator("tbody tr").count() == 1
-        visible.goto(found)
+        visible.goto(search)
         assert "failed" in opened.text("section:has-text('hostile')")
         visible.goto("/crawls/hostile/records")
         for number in range(visible.locator("tbody a").count()):

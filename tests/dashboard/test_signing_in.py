@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.dashboard.browser import Browser, chromium, sign_in
 from tests.servers import server
 
@@ -34,18 +34,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("signing"), settings=SETTINGS, token=TOKENS["admin"][0]) as api:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    with serve_api(tmp_path_factory.mktemp("signing"), settings=SETTINGS, token=TOKENS["admin"][0]) as api:
         api.ask("POST", "/v1/crawls", {"seeds": ["http://example.org/"], "name": "kept", "outputs": ["x"]})
         yield api
 
 
-def state(api: Served, crawl: str = "kept") -> str:
+def state(api: ApiProcess, crawl: str = "kept") -> str:
     return str(api.client.crawl(crawl)["state"])
 
 
 @pytest.mark.smoke
-def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, api: Served) -> None:
+def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, api: ApiProcess) -> None:
     with browser.page(api) as opened:
         page = opened.page
         page.goto("/workers")
@@ -68,63 +68,66 @@ def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, ap
         assert "/sign-in" in page.url
 
 
-def test_signing_out_ends_the_session_on_the_server(api: Served) -> None:
+def test_signing_out_ends_the_session_on_the_server(api: ApiProcess) -> None:
     token = TOKENS["read"][0]
     form = f"token={token}&next=/crawls".encode()
-    got = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded", Origin=api.url)
-    assert (got.status, got.headers["location"]) == (303, "/crawls")
-    cookie = got.headers["set-cookie"].partition(";")[0]
+    response = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded", Origin=api.url)
+    assert (response.status, response.headers["location"]) == (303, "/crawls")
+    cookie = response.headers["set-cookie"].partition(";")[0]
     assert api.ask("GET", "/crawls", Cookie=cookie, Accept="text/html").status == 200
-    got = api.ask("POST", "/sign-out", b"proof=wrong", Cookie=cookie, Content_Type="application/x-www-form-urlencoded")
-    assert got.status == 403
+    response = api.ask(
+        "POST", "/sign-out", b"proof=wrong", Cookie=cookie, Content_Type="application/x-www-form-urlencoded"
+    )
+    assert response.status == 403
     assert api.ask("GET", "/crawls", Cookie=cookie).status == 200
 
 
-def test_signing_in_never_redirects_to_another_server(api: Served) -> None:
+def test_signing_in_never_redirects_to_another_server(api: ApiProcess) -> None:
     for following in ("//evil.example/", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
         form = f"token={TOKENS['read'][0]}&next={following}".encode()
-        got = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded")
-        assert (got.status, got.headers["location"]) == (303, "/")
+        response = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded")
+        assert (response.status, response.headers["location"]) == (303, "/")
 
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
 
-def signed_in(api: Served, token: str) -> str:
+def signed_in(api: ApiProcess, token: str) -> str:
     """The cookie of a new session."""
-    got = api.ask("POST", "/sign-in", f"token={token}".encode(), **FORM)
-    return got.headers["set-cookie"].partition(";")[0]
+    response = api.ask("POST", "/sign-in", f"token={token}".encode(), **FORM)
+    return response.headers["set-cookie"].partition(";")[0]
 
 
-def proof_of(api: Served, cookie: str) -> str:
+def proof_of(api: ApiProcess, cookie: str) -> str:
     page = api.ask("GET", "/", Cookie=cookie, Accept="text/html").raw.decode()
-    found = re.search(r'name="proof" value="(\w+)"', page)
-    return found[1] if found else ""
+    match = re.search(r'name="proof" value="(\w+)"', page)
+    return match[1] if match else ""
 
 
 def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_ends(tmp_path: Path) -> None:
-    def serve(name: str, settings: str = SETTINGS) -> contextlib.AbstractContextManager[Served]:
-        return served(tmp_path / name, "--store", store.url, settings=settings)
+    def serve(name: str, settings: str = SETTINGS) -> contextlib.AbstractContextManager[ApiProcess]:
+        return serve_api(tmp_path / name, "--store", store.url, settings=settings)
 
-    def status(api: Served, cookie: str) -> int:
+    def status(api: ApiProcess, cookie: str) -> int:
         return api.ask("GET", "/crawls", Cookie=cookie, Accept="text/html").status
 
     with server(tmp_path / "store") as store:
-        with serve("two") as two:
-            with serve("one") as one:
-                ann, bob = (signed_in(one, TOKENS["submit"][0]) for _ in range(2))
-                one.ask("POST", "/v1/crawls", {"seeds": ["http://a.test/"], "name": "kept", "outputs": ["x"]},
-                        Authorization=f"Bearer {TOKENS['admin'][0]}")  # fmt: skip
-                assert [status(api, cookie) for api in (one, two) for cookie in (ann, bob)] == [200] * 4
+        with serve("two") as second:
+            with serve("one") as first:
+                ann, bob = (signed_in(first, TOKENS["submit"][0]) for _ in range(2))
+                first.ask("POST", "/v1/crawls", {"seeds": ["http://a.test/"], "name": "kept", "outputs": ["x"]},
+                          Authorization=f"Bearer {TOKENS['admin'][0]}")  # fmt: skip
+                assert [status(api, cookie) for api in (first, second) for cookie in (ann, bob)] == [200] * 4
                 # A page of one server, and its form at the other.
-                assert two.ask("POST", "/crawls/kept/pause", f"proof={proof_of(one, ann)}".encode(), Cookie=ann,
-                               **FORM).headers["location"].startswith("/crawls/kept")  # fmt: skip
-                assert one.ask("POST", "/crawls/kept/resume", f"proof={proof_of(one, bob)}".encode(), Cookie=ann,
-                               **FORM).status == 403  # fmt: skip
+                assert second.ask("POST", "/crawls/kept/pause", f"proof={proof_of(first, ann)}".encode(), Cookie=ann,
+                                  **FORM).headers["location"].startswith("/crawls/kept")  # fmt: skip
+                assert first.ask("POST", "/crawls/kept/resume", f"proof={proof_of(first, bob)}".encode(), Cookie=ann,
+                                 **FORM).status == 403  # fmt: skip
             assert (
-                two.ask("POST", "/sign-out", f"proof={proof_of(two, bob)}".encode(), Cookie=bob, **FORM).status == 303
+                second.ask("POST", "/sign-out", f"proof={proof_of(second, bob)}".encode(), Cookie=bob, **FORM).status
+                == 303
             )
-            assert status(two, bob) == 303
+            assert status(second, bob) == 303
         with serve("one") as restarted:
             assert (status(restarted, ann), status(restarted, bob)) == (200, 303)
             assert status(restarted, f"{ann}x") == 303
@@ -134,7 +137,7 @@ def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_end
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_role_sees_only_the_actions_that_it_may_perform(browser: Browser, api: Served, role: str) -> None:
+def test_each_role_sees_only_the_actions_that_it_may_perform(browser: Browser, api: ApiProcess, role: str) -> None:
     with browser.page(api) as opened:
         sign_in(opened, TOKENS[role][0])
         menu = opened.text("header nav").split("\n")
@@ -153,7 +156,7 @@ def test_each_role_sees_only_the_actions_that_it_may_perform(browser: Browser, a
 
 
 @pytest.mark.smoke
-def test_a_change_needs_the_role_whatever_the_page_shows(browser: Browser, api: Served) -> None:
+def test_a_change_needs_the_role_whatever_the_page_shows(browser: Browser, api: ApiProcess) -> None:
     with browser.page(api) as opened:
         sign_in(opened, TOKENS["read"][0])
         status = opened.page.evaluate(
@@ -165,10 +168,10 @@ def test_a_change_needs_the_role_whatever_the_page_shows(browser: Browser, api: 
         )
         assert status == 403
         assert state(api) == "running"
-    assert "requires the role submit" in api.said()
+    assert "requires the role submit" in api.output()
 
 
-def test_a_change_without_the_csrf_token_of_the_session_is_refused(browser: Browser, api: Served) -> None:
+def test_a_change_without_the_csrf_token_of_the_session_is_refused(browser: Browser, api: ApiProcess) -> None:
     with browser.page(api) as opened:
         sign_in(opened, TOKENS["admin"][0])
         for body in ("", "proof=", "proof=" + "0" * 64):
@@ -256,7 +259,7 @@ def visit(browser: Browser, url: str, cookies: list[dict[str, object]] | None = 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", [EVIL, "127.0.0.1"])
 def test_a_hostile_page_in_a_signed_in_browser_changes_and_reads_nothing(
-    browser: Browser, api: Served, hostile, name: str
+    browser: Browser, api: ApiProcess, hostile, name: str
 ) -> None:
     """127.0.0.1 with another port is the same site, so its page even sends the session's cookie."""
     with browser.page(api) as opened:
@@ -268,7 +271,7 @@ def test_a_hostile_page_in_a_signed_in_browser_changes_and_reads_nothing(
 
 
 def test_a_hostile_page_cannot_use_a_server_without_tokens(browser: Browser, tmp_path: Path, hostile) -> None:
-    with served(tmp_path) as api:
+    with serve_api(tmp_path) as api:
         api.ask("POST", "/v1/crawls", {"seeds": ["http://example.org/"], "name": "kept", "outputs": ["x"]})
         for name in (EVIL, "127.0.0.1"):
             assert visit(browser, f"http://{name}:{hostile(api.url)}/") == "done:blind"
@@ -286,19 +289,19 @@ def test_a_hostile_page_cannot_use_a_server_without_tokens(browser: Browser, tmp
         assert [crawl["id"] for crawl in api.client.crawls()] == ["kept"]
 
 
-def test_every_page_has_a_strict_policy(api: Served) -> None:
-    got = api.ask("GET", "/sign-in", Accept="text/html")
-    policy = got.headers["content-security-policy"]
+def test_every_page_has_a_strict_policy(api: ApiProcess) -> None:
+    response = api.ask("GET", "/sign-in", Accept="text/html")
+    policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
-    assert b"<script>" not in got.raw
-    assert b" style=" not in got.raw
+    assert b"<script>" not in response.raw
+    assert b" style=" not in response.raw
     for path in ("/static/dashboard.css", "/static/dashboard.js", "/static/icon.svg"):
         assert api.ask("GET", path).status == 200
     assert api.ask("GET", "/static/../app.py").status == 404
 
 
-def test_a_program_that_requests_the_root_gets_the_index(api: Served) -> None:
+def test_a_program_that_requests_the_root_gets_the_index(api: ApiProcess) -> None:
     assert api.ask("GET", "/").json["crawls"] == "/v1/crawls"
     assert api.ask("GET", "/", Accept="text/html,*/*").status == 303

@@ -32,9 +32,9 @@ class Engine:
     folder: Path
 
     def _call(self, *args: object, check: bool = True, seconds: float = 900) -> subprocess.CompletedProcess[str]:
-        ran = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=seconds, cwd=ROOT)
-        assert not check or ran.returncode == 0, f"{args}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}"
-        return ran
+        result = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=seconds, cwd=ROOT)
+        assert not check or result.returncode == 0, f"{args}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+        return result
 
     @property
     def _where(self) -> tuple[object, ...]:
@@ -58,12 +58,12 @@ class Engine:
 
     def run(self, image: str, *args: object, options: tuple[object, ...] = (), check: bool = True) -> str:
         """Run a container as deploy/ does: read-only, no capabilities, on the network of this machine."""
-        ran = self.podman(
+        result = self.podman(
             "run", "--network", "host", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--read-only",
             "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", *options, image, *args,
             check=check,
         )  # fmt: skip
-        return ran.stdout.strip()
+        return result.stdout.strip()
 
     def save(self, image: str, tag: str) -> Path:
         """Write an image as Docker loads it, under another tag."""
@@ -72,8 +72,8 @@ class Engine:
         return file
 
     def inspect(self, image: str) -> dict[str, Any]:
-        (found,) = json.loads(self.podman("image", "inspect", image).stdout)
-        return dict(found)
+        (details,) = json.loads(self.podman("image", "inspect", image).stdout)
+        return dict(details)
 
     def close(self) -> None:
         self.podman("rm", "--force", "--all", check=False)
@@ -87,12 +87,12 @@ def engine() -> Iterator[Engine]:
         pytest.skip("containers are built and run as root; run: sudo make test-all")
     # Not below pytest's folder: paths of sockets in it would be too long.
     folder = Path(tempfile.mkdtemp(prefix="shoal-engine-", dir="/var/tmp"))
-    one = Engine(folder)
+    podman = Engine(folder)
     try:
-        one.build("shoal-base", _base(folder) / "Dockerfile", folder / "base")
-        yield one
+        podman.build("shoal-base", _base(folder) / "Dockerfile", folder / "base")
+        yield podman
     finally:
-        one.close()
+        podman.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -60,9 +60,9 @@ def run(*args: object) -> subprocess.CompletedProcess[str]:
 
 def template(values: dict[str, str] | None = None, *more: object) -> str:
     sets = [part for name, value in (values or {}).items() for part in ("--set", f"{name}={value}")]
-    ran = run("template", "shoal", CHART, "--namespace", "shoal", *sets, *more)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    result = run("template", "shoal", CHART, "--namespace", "shoal", *sets, *more)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def by_kind(text: str, kind: str) -> dict[str, dict[str, Any]]:
-    return {one["metadata"]["name"]: one for one in objects(text) if one["kind"] == kind}
+    return {manifest["metadata"]["name"]: manifest for manifest in objects(text) if manifest["kind"] == kind}
 
 
 if __name__ == "__main__":

@@ -82,16 +82,16 @@ class Machine:
         self, *argv: object, check: bool = True, folder: str = "/", environ: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         enter = ("nsenter", "-t", self.pid, "-m", "-n", "-p", "-u", "-i", "-C", "-r", f"--wdns={folder}")
-        ran = subprocess.run(
+        result = subprocess.run(
             [*map(str, (*enter, *argv))], capture_output=True, text=True, timeout=300,
             env={**_ENVIRON, **(environ or {})},
         )  # fmt: skip
-        assert not check or ran.returncode == 0, f"{argv}: {ran.stdout[-3000:]}{ran.stderr[-3000:]}"
-        return ran
+        assert not check or result.returncode == 0, f"{argv}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+        return result
 
     def inspect(self, container: str) -> dict[str, Any]:
-        (found,) = json.loads(self.run("docker", "inspect", container).stdout)
-        return dict(found)
+        (details,) = json.loads(self.run("docker", "inspect", container).stdout)
+        return dict(details)
 
     def network(self, act: Callable[[], T]) -> T:
         """Call it in the network of the machine; sockets that it opens belong there for good."""
@@ -112,12 +112,12 @@ class Machine:
 
     def outside(self, *argv: object, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a program of this machine in the network of the other."""
-        ran = subprocess.run(
+        result = subprocess.run(
             ["nsenter", f"--net=/proc/{self.pid}/ns/net", *map(str, argv)], capture_output=True, text=True, timeout=120,
             env={**os.environ, **environ},
         )  # fmt: skip
-        assert not check or ran.returncode == 0, f"{argv}: {ran.stdout[-3000:]}{ran.stderr[-3000:]}"
-        return ran
+        assert not check or result.returncode == 0, f"{argv}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+        return result
 
 
 @contextlib.contextmanager
@@ -198,11 +198,11 @@ def docker(shared: Path) -> Iterator[Machine]:
     try:
         with machine(shared, init) as made:
 
-            def answers() -> bool:
+            def is_up() -> bool:
                 assert made.process.poll() is None, made.log.read_text()[-3000:]
                 return made.run("docker", "info", check=False).returncode == 0
 
-            wait_until(answers, "Docker answers")
+            wait_until(is_up, "Docker answers")
             yield made
     finally:
         for left in Path("/sys/fs/cgroup").glob(f"*/{group}"):

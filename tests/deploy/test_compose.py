@@ -20,7 +20,7 @@ from tests.deploy.helm import ROOT
 from tests.deploy.machine import SITES, Machine, docker
 from tests.scrapy.test_example import plant_videos
 from tests.servers import wait_until
-from tests.site.answers import robots
+from tests.site.responses import robots
 from tests.site.site import Site
 
 pytestmark = [
@@ -58,8 +58,8 @@ def containers(box: Machine, project: str) -> dict[str, dict[str, Any]]:
     names = box.run(
         "docker", "ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={project}"
     ).stdout
-    found = json.loads(box.run("docker", "inspect", *names.split()).stdout)
-    return {one["Name"].removeprefix("/"): one for one in found}
+    details = json.loads(box.run("docker", "inspect", *names.split()).stdout)
+    return {container["Name"].removeprefix("/"): container for container in details}
 
 
 def kill(box: Machine, container: str) -> None:
@@ -82,7 +82,7 @@ def test_three_workers_crawl_into_postgresql_and_lose_nothing_when_one_is_killed
     box.run("./setup", folder=folder)
     compose("up", "--detach", "--wait", "--scale", "worker=3")
     running = containers(box, "shoal")
-    assert {name: one["State"]["Health"]["Status"] for name, one in running.items()} == dict.fromkeys(
+    assert {name: container["State"]["Health"]["Status"] for name, container in running.items()} == dict.fromkeys(
         ("shoal-store-1", "shoal-database-1", "shoal-api-1", *(f"shoal-worker-{n}" for n in (1, 2, 3))), "healthy"
     )
     token = box.shared / "deploy/compose/secrets/token_admin"
@@ -113,15 +113,17 @@ def test_three_workers_crawl_into_postgresql_and_lose_nothing_when_one_is_killed
     inside = box.inspect("shoal-store-1")["NetworkSettings"]["Networks"]
     assert list(inside) == ["shoal_inside"]
     compose("stop", "worker")
-    codes = {name: one["State"]["ExitCode"] for name, one in containers(box, "shoal").items() if "worker" in name}
+    codes = {
+        name: container["State"]["ExitCode"] for name, container in containers(box, "shoal").items() if "worker" in name
+    }
     assert codes == dict.fromkeys((f"shoal-worker-{n}" for n in (1, 2, 3)), 0)
     compose("--profile", "monitoring", "down", "--volumes")
 
 
 def _answer(box: Machine, query: str) -> str:
     fetch = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:9090/api/v1/query?query={quote(query)}').read().decode())"
-    ran = box.outside(sys.executable, "-c", fetch, check=False)
-    result = json.loads(ran.stdout)["data"]["result"] if ran.returncode == 0 else []
+    process = box.outside(sys.executable, "-c", fetch, check=False)
+    result = json.loads(process.stdout)["data"]["result"] if process.returncode == 0 else []
     return str(result[0]["value"][1]) if result else ""
 
 
@@ -172,7 +174,9 @@ def test_three_spiders_complete_mysql_and_downloads_when_one_is_killed(box: Mach
     assert box.inspect("scrapy_mysql-spider-2")["RestartCount"] == 1
     compose("stop", "spider")
     codes = {
-        name: one["State"]["ExitCode"] for name, one in containers(box, "scrapy_mysql").items() if "-spider-" in name
+        name: container["State"]["ExitCode"]
+        for name, container in containers(box, "scrapy_mysql").items()
+        if "-spider-" in name
     }
     assert set(codes.values()) == {0}, codes
     compose("down", "--volumes")

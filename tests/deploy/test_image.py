@@ -13,18 +13,18 @@ from tests.deploy.engine import Engine, engine
 from tests.deploy.helm import ROOT
 from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
 def images() -> Iterator[Engine]:
-    with engine() as one:
-        one.build(
+    with engine() as podman:
+        podman.build(
             "shoal:plain", ROOT / "Dockerfile", ROOT, BASE="localhost/shoal-base", LOCK="run", VERSION=__version__
         )
-        yield one
+        yield podman
 
 
 def test_the_image_runs_as_an_unprivileged_user_and_has_no_build_tools(images: Engine) -> None:
@@ -74,11 +74,11 @@ def test_containers_crawl_and_lose_nothing_when_one_is_killed(
         return images.podman("healthcheck", "run", container, check=False).returncode == 0
 
     wait_until(lambda: healthy(first) and healthy(second), "both containers are healthy")
-    ran = shell.run(
+    result = shell.run(
         "submit", "--store", store.url, "--scope", "any", "--delay", "0.1", "--out", "results", "--name", "boxed",
         tree.url(0),
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     wait_until(lambda: len(site.requests(*hosts)) > 20, "the crawl is on its way")
     images.podman("kill", "--signal", "KILL", first)
     wait_until(lambda: shell.counts("boxed", "--store", store.url)["state"] == "finished", "the crawl is finished", 300)

@@ -27,15 +27,15 @@ CUSTOM = {"ScaledObject", "TriggerAuthentication", "ServiceMonitor", "Prometheus
 
 def pods(text: str) -> list[tuple[str, dict[str, Any]]]:
     return [
-        (one["metadata"]["name"], one["spec"]["template"]["spec"])
-        for one in objects(text)
-        if one["kind"] in ("Deployment", "StatefulSet")
+        (manifest["metadata"]["name"], manifest["spec"]["template"]["spec"])
+        for manifest in objects(text)
+        if manifest["kind"] in ("Deployment", "StatefulSet")
     ]
 
 
 def test_the_chart_passes_lint() -> None:
-    ran = run("lint", "--strict", CHART)
-    assert ran.returncode == 0, ran.stdout
+    result = run("lint", "--strict", CHART)
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize(("choice", "version"), itertools.product(CHOICES, VERSIONS))
@@ -45,9 +45,9 @@ def test_every_object_is_valid_for_the_oldest_and_the_newest_kubernetes(choice: 
     except ImportError:
         missing("kubernetes-validate")
     checked = 0
-    for one in objects(template(CHOICES[choice])):
-        if one["kind"] not in CUSTOM:
-            validator.validate(one, version, strict=True)
+    for manifest in objects(template(CHOICES[choice])):
+        if manifest["kind"] not in CUSTOM:
+            validator.validate(manifest, version, strict=True)
             checked += 1
     assert checked >= 4
 
@@ -70,9 +70,9 @@ def keda_schema(kind: str) -> Any:
     except ImportError:
         missing("cloudcoil-models-keda")
     schema = getattr(models, kind).model_json_schema(by_alias=True)
-    for one in (schema, *schema["$defs"].values()):
-        if "properties" in one:
-            one["additionalProperties"] = False
+    for definition in (schema, *schema["$defs"].values()):
+        if "properties" in definition:
+            definition["additionalProperties"] = False
     return schema
 
 
@@ -82,12 +82,12 @@ def test_the_objects_of_keda_are_valid_for_keda(choice: dict[str, str]) -> None:
     for kind in ("ScaledObject", "TriggerAuthentication"):
         checked = by_kind(text, kind)
         assert checked
-        for one in checked.values():
-            jsonschema.validate(one, keda_schema(kind))
+        for manifest in checked.values():
+            jsonschema.validate(manifest, keda_schema(kind))
 
 
 def test_mistakes_in_objects_of_keda_are_found() -> None:
-    (one,) = by_kind(template({"autoscaling.kind": "keda"}), "ScaledObject").values()
+    (manifest,) = by_kind(template({"autoscaling.kind": "keda"}), "ScaledObject").values()
     schema = keda_schema("ScaledObject")
     mistakes: tuple[dict[str, Any], ...] = (
         {"maxReplicas": 3}, {"pollingInterval": "often"}, {"triggers": [{"type": "metrics-api"}]},
@@ -95,21 +95,21 @@ def test_mistakes_in_objects_of_keda_are_found() -> None:
     )  # fmt: skip
     for mistake in mistakes:
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**one, "spec": {**one["spec"], **mistake}}, schema)
+            jsonschema.validate({**manifest, "spec": {**manifest["spec"], **mistake}}, schema)
 
 
 def test_workers_are_scaled_by_one_autoscaler_or_none() -> None:
     kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
     for kind, expected in (("none", set()), ("hpa", {"HorizontalPodAutoscaler"}), ("keda", {"ScaledObject"})):
         text = template({"autoscaling.kind": kind})
-        assert {one["kind"] for one in objects(text)} & kinds == expected
+        assert {manifest["kind"] for manifest in objects(text)} & kinds == expected
         # An autoscaler and `replicas` would overwrite each other at every upgrade.
         worker = by_kind(text, "Deployment")["shoal-worker-default"]
         assert ("replicas" in worker["spec"]) is (kind == "none")
-    ran = run("template", "shoal", CHART, "--set", "autoscaling.kind=both")
-    assert "autoscaling/kind" in ran.stderr
-    ran = run("template", "shoal", CHART, "--set", "autoscaling.kind=keda,autoscaling.pool=other")
-    assert 'autoscaling.pool is "other", but no pool of workers.pools has this name' in ran.stderr
+    result = run("template", "shoal", CHART, "--set", "autoscaling.kind=both")
+    assert "autoscaling/kind" in result.stderr
+    result = run("template", "shoal", CHART, "--set", "autoscaling.kind=keda,autoscaling.pool=other")
+    assert 'autoscaling.pool is "other", but no pool of workers.pools has this name' in result.stderr
 
 
 def test_autoscalers_read_the_metric_of_wanted_workers() -> None:
@@ -153,7 +153,7 @@ def test_every_pod_meets_the_restricted_pod_security_standard(choice: str) -> No
 
 def test_workers_have_time_to_drain() -> None:
     ((_, pod),) = [(name, pod) for name, pod in pods(template({"workers.graceSeconds": "45"})) if "worker" in name]
-    environ = {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
+    environ = {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
     assert environ["SHOAL_WORKER_GRACE_SECONDS"] == "45"
     assert pod["terminationGracePeriodSeconds"] == 65
 
@@ -205,8 +205,8 @@ def test_each_pool_by_spider_and_image_is_a_separate_deployment() -> None:
     assert container["image"] == "registry.example/mine:7"
     assert container["args"][-2:] == ["--spider", "books"]
     assert len(by_kind(text, "PodDisruptionBudget")) == 2
-    selectors = [one["spec"]["selector"]["matchLabels"]["shoal/pool"] for one in deployments.values() if
-                 "shoal/pool" in one["spec"]["selector"]["matchLabels"]]  # fmt: skip
+    selectors = [deployment["spec"]["selector"]["matchLabels"]["shoal/pool"] for deployment in deployments.values() if
+                 "shoal/pool" in deployment["spec"]["selector"]["matchLabels"]]  # fmt: skip
     assert sorted(selectors) == ["books", "plain"]
 
 

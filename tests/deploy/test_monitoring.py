@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.deploy.helm import ROOT
 from tests.servers import Server, free_port, program, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 from tools.dashboard import dashboard
 
 pytestmark = pytest.mark.full
@@ -38,10 +38,12 @@ def test_prometheus_answers_every_query_of_the_dashboard(
     (tmp_path / "token").write_text(token)
     shell.environ["SHOAL_OUTPUTS_RESULTS"] = f"{store.url}/0/results"
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
-    ran = shell.run("submit", "--store", store.url, "--scope", "any", "--delay", "0.2", "--out", "results", tree.url(0))
-    assert ran.code == 0, ran.err
-    with served(tmp_path / "api", "--store", store.url, settings=settings, token=token) as api:
+    worker.wait_for_output("1 worker on")
+    result = shell.run(
+        "submit", "--store", store.url, "--scope", "any", "--delay", "0.2", "--out", "results", tree.url(0)
+    )
+    assert result.code == 0, result.err
+    with serve_api(tmp_path / "api", "--store", store.url, settings=settings, token=token) as api:
         # The configuration of deploy/, with this API and paths of this test.
         config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
@@ -62,7 +64,7 @@ def test_prometheus_answers_every_query_of_the_dashboard(
                 url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
                 try:
                     with urllib.request.urlopen(url, timeout=10) as response:
-                        answer = json.load(response)
+                        result = json.load(response)
                 except urllib.error.HTTPError as error:
                     # While it starts.
                     if error.code == 503:
@@ -70,8 +72,8 @@ def test_prometheus_answers_every_query_of_the_dashboard(
                     raise AssertionError(f"{expression}: {error.read()!r}") from None
                 except OSError:
                     return []
-                assert answer["status"] == "success"
-                return list(answer["data"]["result"])
+                assert result["status"] == "success"
+                return list(result["data"]["result"])
 
             def rises() -> bool:
                 rate = query("rate(shoal_pages_total[5m])")
@@ -81,9 +83,9 @@ def test_prometheus_answers_every_query_of_the_dashboard(
             assert query('up{job="shoal"}')[0]["value"][1] == "1"
             for panel in dashboard()["panels"]:
                 for target in panel["targets"]:
-                    answer = query(target["expr"])
+                    series = query(target["expr"])
                     if not any(name in target["expr"] for name in EMPTY):
-                        assert answer, target["expr"]
+                        assert series, target["expr"]
             assert len(_rules(port)) == 8
             wait_until(lambda: all(rule["health"] == "ok" for rule in _rules(port)), "every rule was evaluated")
         finally:

@@ -29,8 +29,8 @@ def run(*args: object, **more: object) -> subprocess.CompletedProcess[str]:
 
 def tool(name: str) -> str:
     """A program of the deploy lock, which is beside Python or on PATH."""
-    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    return found or str(missing(name))
+    path = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    return path or str(missing(name))
 
 
 @pytest.mark.parametrize("unit", ["shoal-worker@.service", "shoal-serve.service"])
@@ -70,8 +70,8 @@ COMPOSE = [*DEPLOY.glob("compose/compose*.yaml"), *ROOT.glob("examples/*/compose
 
 @pytest.mark.parametrize("name", sorted(str(path.relative_to(ROOT)) for path in COMPOSE))
 def test_compose_files_match_the_schema_of_compose(name: str) -> None:
-    ran = run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", ROOT / name)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", ROOT / name)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_secret_and_file_of_the_compose_file_exists_after_setup(tmp_path: Path) -> None:
@@ -97,21 +97,21 @@ def test_every_secret_and_file_of_the_compose_file_exists_after_setup(tmp_path: 
 
 
 def test_real_compose_accepts_the_compose_file(tmp_path: Path) -> None:
-    found = run("docker", "compose", "version") if shutil.which("docker") else None
-    if found is None or found.returncode:
+    compose = run("docker", "compose", "version") if shutil.which("docker") else None
+    if compose is None or compose.returncode:
         # Not in every Debian, so not required by CI.
         pytest.skip("Docker Compose v2 is not installed; run: apt-get install docker-compose (Debian 13)")
     shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("secrets"))
     folder = tmp_path / "deploy/compose"
     assert run(folder / "setup").returncode == 0
-    ran = run("docker", "compose", "--profile", "monitoring", "config", "--quiet", cwd=folder)
-    assert ran.returncode == 0, ran.stderr
+    result = run("docker", "compose", "--profile", "monitoring", "config", "--quiet", cwd=folder)
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_alert_rules_fire_when_they_should_and_only_then() -> None:
     promtool = program("promtool", "apt-get install prometheus")
-    ran = run(promtool, "test", "rules", DEPLOY / "monitoring/alerts.test.yaml")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = run(promtool, "test", "rules", DEPLOY / "monitoring/alerts.test.yaml")
+    assert result.returncode == 0, result.stdout + result.stderr
     tested = (DEPLOY / "monitoring/alerts.test.yaml").read_text()
     rules = yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text())["groups"][0]["rules"]
     assert [rule["alert"] for rule in rules if f"alertname: {rule['alert']}" not in tested] == []
@@ -130,5 +130,5 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
 
 
 def test_hadolint_finds_no_problem_in_the_dockerfile() -> None:
-    ran = run(tool("hadolint"), ROOT / "Dockerfile")
-    assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout
+    result = run(tool("hadolint"), ROOT / "Dockerfile")
+    assert (result.returncode, result.stdout) == (0, ""), result.stdout

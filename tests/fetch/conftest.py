@@ -18,6 +18,6 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.fixture
 async def fetcher() -> AsyncIterator[Fetcher]:
-    one = Fetcher(FetchSettings(allow_networks="127.0.0.0/8,::1"))
-    yield one
-    await one.close()
+    opened = Fetcher(FetchSettings(allow_networks="127.0.0.0/8,::1"))
+    yield opened
+    await opened.close()

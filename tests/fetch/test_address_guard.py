@@ -58,7 +58,9 @@ WRAPPED = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "address"), [(reason, one) for reason, all_ in REFUSED.items() for one in all_])
+@pytest.mark.parametrize(
+    ("reason", "address"), [(reason, address) for reason, all_ in REFUSED.items() for address in all_]
+)
 def test_a_private_address_is_refused_with_its_kind(reason, address):
     assert AddressGuard().refuses(address, 80) == reason
 

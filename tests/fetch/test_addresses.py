@@ -12,22 +12,22 @@ from shoal.fetch import Fetcher, Request
 from shoal.fetch.dns import OriginCache
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.site.hostile import Hostile, keep, ok
 
 HERE = {"*": ok(b"inside")}
 
 
-class Answers:
-    """A resolver that gives one answer after the other, as the name server of an attacker does; the last one stays."""
+class Resolver:
+    """Returns one result after the other, as the name server of an attacker does. The last one is repeated."""
 
-    def __init__(self, *answers: Sequence[str]) -> None:
-        self.answers = list(answers)
-        self.asked: list[str] = []
+    def __init__(self, *lookups: Sequence[str]) -> None:
+        self.lookups = list(lookups)
+        self.looked_up: list[str] = []
 
     async def __call__(self, host: str) -> Sequence[str]:
-        self.asked.append(host)
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.looked_up.append(host)
+        return self.lookups.pop(0) if len(self.lookups) > 1 else self.lookups[0]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ class Answers:
     ],
 )
 async def test_no_request_is_sent_to_loopback_in_any_spelling(host):
-    fetcher = Fetcher(FetchSettings(), resolver=Answers(["127.0.0.1"]))
+    fetcher = Fetcher(FetchSettings(), resolver=Resolver(["127.0.0.1"]))
     async with Hostile(HERE) as site:
         error = await failure(fetcher, site.url(host=host))
         assert error.fault == Fault.FORBIDDEN_ADDRESS
@@ -71,7 +71,7 @@ async def test_no_request_is_sent_to_loopback_over_ipv6():
 
 
 async def test_no_request_is_sent_to_a_name_that_resolves_to_a_private_address():
-    fetcher = Fetcher(FetchSettings(), resolver=Answers(["127.0.0.1"]))
+    fetcher = Fetcher(FetchSettings(), resolver=Resolver(["127.0.0.1"]))
     async with Hostile(HERE) as site:
         error = await failure(fetcher, site.url(host="harmless.test"))
         assert (error.fault, error.reason) == (Fault.FORBIDDEN_ADDRESS, "forbidden address: loopback")
@@ -80,9 +80,9 @@ async def test_no_request_is_sent_to_a_name_that_resolves_to_a_private_address()
         await fetcher.close()
 
 
-@pytest.mark.parametrize("answer", [["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "::1"]])
-async def test_a_name_with_public_and_private_addresses_is_refused(answer):
-    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(answer))
+@pytest.mark.parametrize("addresses", [["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "::1"]])
+async def test_a_name_with_public_and_private_addresses_is_refused(addresses):
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Resolver(addresses))
     async with Hostile(HERE, address="127.0.0.2") as site:
         assert (await failure(fetcher, site.url(host="mixed.test"))).fault == Fault.FORBIDDEN_ADDRESS
         assert site.connections == 0
@@ -90,7 +90,7 @@ async def test_a_name_with_public_and_private_addresses_is_refused(answer):
 
 
 async def test_a_name_that_moves_to_a_private_address_between_requests_is_refused():
-    names = Answers(["127.0.0.2"], ["127.0.0.1"])
+    names = Resolver(["127.0.0.2"], ["127.0.0.1"])
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=names)
     async with (
         Hostile({"*": ok(b"outside")}, address="127.0.0.2") as outside,
@@ -100,7 +100,7 @@ async def test_a_name_that_moves_to_a_private_address_between_requests_is_refuse
         assert (await fetcher.fetch(Request(url=url))).body == b"outside"
         fetcher._names.origin(url[:-1]).forget()  # five minutes later
         assert (await failure(fetcher, url)).fault == Fault.FORBIDDEN_ADDRESS
-        assert names.asked == ["rebinding.test"] * 2
+        assert names.looked_up == ["rebinding.test"] * 2
         assert (outside.connections, inside.connections) == (1, 0)
         await fetcher.close()
 
@@ -108,7 +108,7 @@ async def test_a_name_that_moves_to_a_private_address_between_requests_is_refuse
 async def test_a_forbidden_address_is_refused_at_the_socket_even_if_the_name_was_allowed(monkeypatch):
     """The second check alone: the address that libcurl connects to is checked, whatever its source."""
     monkeypatch.setattr(OriginCache, "check", lambda self, origin: None)
-    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(["127.0.0.1", "127.0.0.2"]))
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Resolver(["127.0.0.1", "127.0.0.2"]))
     async with Hostile(HERE) as inside:
         for host in ("name.test", "127.0.0.1"):
             error = await failure(fetcher, inside.url(host=host))
@@ -142,7 +142,7 @@ async def test_an_invalid_url_fails_with_one_sentence(fetcher, url):
 async def test_a_redirect_is_a_response_and_is_not_followed(fetcher, location):
     async with Hostile({}) as site:
         location = location.format(port=site.port)
-        site.answers["/a"] = ok(b"", f"Location: {location}", status="302 Found")
+        site.replies["/a"] = ok(b"", f"Location: {location}", status="302 Found")
         page = await fetcher.fetch(Request(url=site.url("/a")))
         assert (page.status, page.header("location")) == (302, location)
         assert len(site.requests) == 1
@@ -150,7 +150,7 @@ async def test_a_redirect_is_a_response_and_is_not_followed(fetcher, location):
 
 async def test_an_open_connection_is_not_used_for_another_name(fetcher):
     """Two names with one address are two origins."""
-    two = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=Answers(["127.0.0.1"]))
+    two = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=Resolver(["127.0.0.1"]))
     async with Hostile({"*": keep(ok(b"x"))}) as site:
         for host in ("a.test", "b.test", "a.test", "b.test"):
             await two.fetch(Request(url=site.url(host=host)))
@@ -159,15 +159,15 @@ async def test_an_open_connection_is_not_used_for_another_name(fetcher):
 
 
 async def test_names_are_looked_up_once_for_many_requests():
-    names = Answers(["127.0.0.1"])
+    names = Resolver(["127.0.0.1"])
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=names)
     async with Hostile({"*": keep(ok(b"x"))}) as site:
         await asyncio.gather(*(fetcher.fetch(Request(url=site.url(f"/{n}", host="a.test"))) for n in range(20)))
         await fetcher.fetch(Request(url=site.url(host="a.test")))
-        assert names.asked == ["a.test"]
+        assert names.looked_up == ["a.test"]
     assert (await failure(fetcher, site.url(host="a.test"))).fault == Fault.REFUSED
     assert (await failure(fetcher, site.url(host="a.test"))).fault == Fault.REFUSED
-    assert names.asked == ["a.test"] * 2, "a failed connection resolves the name again"
+    assert names.looked_up == ["a.test"] * 2, "a failed connection resolves the name again"
     await fetcher.close()
 
 
@@ -175,12 +175,12 @@ async def test_names_are_looked_up_once_for_many_requests():
     "host", ["site.test", "site.test.", "SITE.test", "a_b.test", "bücher.test", "xn--bcher-kva.test"]
 )
 async def test_libcurl_connects_to_the_resolved_address_and_resolves_nothing_itself(host):
-    names = Answers(["127.0.0.3", "127.0.0.2"])
+    names = Resolver(["127.0.0.3", "127.0.0.2"])
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=names)
     async with Hostile(HERE, address="127.0.0.2") as site:
         page = await fetcher.fetch(Request(url=site.url(host=host)))
         assert (page.body, page.address) == (b"inside", "127.0.0.2"), "the second address when the first is dead"
-        assert len(names.asked) == 1
+        assert len(names.looked_up) == 1
         assert 0 < page.timings.name_lookup <= page.timings.connect
         await fetcher.close()
 
@@ -207,7 +207,7 @@ async def test_a_name_without_an_address_is_unresolved():
     async def not_now(host: str) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-    for resolver, reason in ((none, "unknown host"), (Answers([]), "unknown host"), (not_now, "lookup failed")):
+    for resolver, reason in ((none, "unknown host"), (Resolver([]), "unknown host"), (not_now, "lookup failed")):
         fetcher = Fetcher(FetchSettings(), resolver=resolver)
         error = await failure(fetcher, "http://nowhere.test/")
         fault = Fault.UNRESOLVED if reason == "lookup failed" else Fault.UNKNOWN_HOST

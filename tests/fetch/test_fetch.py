@@ -14,8 +14,8 @@ from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.fetcher import PRUNE_SECONDS
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
-from tests.site.hostile import Hostile, Talk, drip, keep, ok, resetting, silent
+from tests.fetch.failure import failure
+from tests.site.hostile import Connection, Hostile, drip, keep, ok, resetting, silent
 
 LOOPBACK = FetchSettings(allow_networks="127.0.0.0/8")
 
@@ -38,19 +38,19 @@ async def test_a_page_is_returned_whole(fetcher):
 @pytest.mark.parametrize("status", [100, 204, 301, 304, 404, 429, 500, 599, 999])
 async def test_every_status_is_a_response(fetcher, status):
     final = 200 if status == 100 else status
-    answer = b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"") if status == 100 else ok(b"", status=f"{status} So")
-    async with Hostile({"*": answer}) as site:
+    reply = b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"") if status == 100 else ok(b"", status=f"{status} So")
+    async with Hostile({"*": reply}) as site:
         assert (await fetcher.fetch(Request(url=site.url()))).status == final
 
 
 async def test_headers_are_those_of_the_final_response_unfolded_and_without_trailers(fetcher):
-    answer = (
+    reply = (
         b"HTTP/1.1 103 Early Hints\r\nLink: </early>\r\nX-Early: yes\r\n\r\n"
         b"HTTP/1.1 100 Continue\r\n\r\n"
         b"HTTP/1.1 200 Fine\r\nX-Folded: one\r\n\t two\r\n  three\r\nX-Latin:  caf\xe9 \r\nX-Empty:\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX-Trailer: late\r\n\r\n"
     )
-    async with Hostile({"*": answer}) as site:
+    async with Hostile({"*": reply}) as site:
         page = await fetcher.fetch(Request(url=site.url()))
         assert page.headers == (
             ("x-folded", "one two three"),
@@ -62,8 +62,8 @@ async def test_headers_are_those_of_the_final_response_unfolded_and_without_trai
 
 
 async def test_a_trailer_after_an_empty_body_is_not_a_header(fetcher):
-    answer = b"HTTP/1.1 200 OK\r\nX-Head: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: late\r\n\r\n"
-    async with Hostile({"*": answer}) as site:
+    reply = b"HTTP/1.1 200 OK\r\nX-Head: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: late\r\n\r\n"
+    async with Hostile({"*": reply}) as site:
         page = await fetcher.fetch(Request(url=site.url()))
         assert [name for name, _ in page.headers] == ["x-head", "transfer-encoding"]
 
@@ -103,15 +103,15 @@ async def test_nothing_of_one_request_leaks_into_the_next(fetcher):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 async def test_other_methods_send_their_body_without_waiting_for_100_continue(fetcher, method):
     body = b"x" * 2_000_000 if method in ("POST", "PUT") else b""
-    got = []
+    bodies = []
 
-    async def answer(talk: Talk) -> None:
-        got.append(await talk.reader.readexactly(len(body)))
-        await talk.say(ok(b"done"))
+    async def reply(connection: Connection) -> None:
+        bodies.append(await connection.reader.readexactly(len(body)))
+        await connection.send(ok(b"done"))
 
-    async with Hostile({"*": answer}) as site:
+    async with Hostile({"*": reply}) as site:
         page = await fetcher.fetch(Request(url=site.url(), method=method, body=body))
-        assert (page.body, got) == (b"done", [body])
+        assert (page.body, bodies) == (b"done", [body])
         assert site.requests[0].startswith(method.encode())
         assert site.header("expect") == ""
 
@@ -143,13 +143,13 @@ async def test_one_connection_serves_many_requests(fetcher):
 async def test_three_hundred_concurrent_fetches_succeed(fetcher):
     gate = asyncio.Event()
 
-    async def answer(talk: Talk) -> None:
+    async def reply(connection: Connection) -> None:
         if len(site.requests) == 300:
             gate.set()
         await gate.wait()
-        await talk.say(ok(b"x" * 5000))
+        await connection.send(ok(b"x" * 5000))
 
-    async with Hostile({"*": answer}) as site:
+    async with Hostile({"*": reply}) as site:
         pages = await asyncio.gather(*(fetcher.fetch(Request(url=site.url(f"/{n}"))) for n in range(300)))
         assert [page.url for page in pages] == [site.url(f"/{n}") for n in range(300)]
         assert all(page.body == b"x" * 5000 for page in pages)
@@ -160,23 +160,23 @@ async def test_the_number_of_idle_connections_is_bounded():
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8", connections=5))
     gate = asyncio.Event()
 
-    async def answer(talk: Talk) -> None:
+    async def reply(connection: Connection) -> None:
         if len(site.requests) >= 20:
             gate.set()
         await gate.wait()
-        await talk.say(ok(b"x"))
+        await connection.send(ok(b"x"))
 
-    async with Hostile({"*": answer}) as site:
+    async with Hostile({"*": reply}) as site:
         await asyncio.gather(*(fetcher.fetch(Request(url=site.url(f"/{n}"))) for n in range(20)))
         await site.hung_up(left=5)
         await fetcher.close()
 
 
-@pytest.mark.parametrize("answer", [silent(), drip(b"x" * 100, seconds=0.05, first=b"HTTP/1.1 200 OK\r\n\r\n")])
-async def test_a_cancelled_fetch_closes_its_connection_at_once(fetcher, answer):
-    async with Hostile({"/slow": answer, "*": keep(ok(b"x"))}) as site:
+@pytest.mark.parametrize("reply", [silent(), drip(b"x" * 100, seconds=0.05, first=b"HTTP/1.1 200 OK\r\n\r\n")])
+async def test_a_cancelled_fetch_closes_its_connection_at_once(fetcher, reply):
+    async with Hostile({"/slow": reply, "*": keep(ok(b"x"))}) as site:
         task = asyncio.create_task(fetcher.fetch(Request(url=site.url("/slow"))))
-        await site.asked.wait()
+        await site.requested.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -188,7 +188,7 @@ async def test_closing_the_fetcher_ends_open_requests():
     fetcher = Fetcher(LOOPBACK)
     async with Hostile({"*": silent()}) as site:
         task = asyncio.create_task(fetcher.fetch(Request(url=site.url())))
-        await site.asked.wait()
+        await site.requested.wait()
         await fetcher.close()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -228,7 +228,7 @@ async def test_a_connection_closed_between_two_requests_is_opened_again(fetcher)
             await fetcher.fetch(Request(url=site.url()))
             await site.hung_up()
         assert (site.connections, len(site.requests)) == (5, 5)
-        site.answers["*"] = keep(ok(b"x"))
+        site.replies["*"] = keep(ok(b"x"))
         await fetcher.fetch(Request(url=site.url()))
         await asyncio.sleep(PRUNE_SECONDS + 0.1)
         for _ in range(5):

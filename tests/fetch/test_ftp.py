@@ -14,10 +14,10 @@ from shoal.fetch import AddressGuard, Fetcher, Request
 from shoal.parse.ftp_listing import links
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.servers import WAIT_SECONDS
 from tests.site.ftp import serving_ftp
-from tests.site.hostile import Hostile, Talk
+from tests.site.hostile import Connection, Hostile
 
 MEBIBYTE = 1 << 20
 
@@ -95,11 +95,11 @@ async def test_the_size_limit_is_enforced(fetcher, folder):
 class Scripted:
     """A server that sends scripted replies, and lists the commands it got. Data has a separate port."""
 
-    def __init__(self, replies: dict[str, str], data: Callable[[Talk], Awaitable[None]] | None = None) -> None:
+    def __init__(self, replies: dict[str, str], data: Callable[[Connection], Awaitable[None]] | None = None) -> None:
         self.replies = {"USER": "331 continue", "PASS": "230 in", "PWD": '257 "/"', "TYPE": "200 ok", "QUIT": "221 bye"}
         self.replies |= replies
         self.commands: list[str] = []
-        self.control = Hostile({}, greeting=self._talk)
+        self.control = Hostile({}, greeting=self._serve_control)
         self.data = Hostile({}, greeting=data or self._empty)
 
     async def __aenter__(self) -> Scripted:
@@ -114,26 +114,26 @@ class Scripted:
     def url(self, path: str) -> str:
         return f"ftp://127.0.0.1:{self.control.port}{path}"
 
-    async def _empty(self, talk: Talk) -> None:
+    async def _empty(self, connection: Connection) -> None:
         return
 
-    async def _talk(self, talk: Talk) -> None:
-        await talk.say(self.replies.get("", "220 hello").encode() + b"\r\n")
-        while line := await talk.reader.readline():
+    async def _serve_control(self, connection: Connection) -> None:
+        await connection.send(self.replies.get("", "220 hello").encode() + b"\r\n")
+        while line := await connection.reader.readline():
             command = line.decode().split()[0].upper()
             self.commands.append(line.decode().strip())
             reply = self.replies.get(command, "502 no")
             if reply == "silence":
-                await talk.until_closed()
+                await connection.until_closed()
             port = self.data.port
             reply = reply.replace("PORT", str(port)).replace("HIGH", str(port >> 8)).replace("LOW", str(port & 255))
-            await talk.say(reply.encode() + b"\r\n")
+            await connection.send(reply.encode() + b"\r\n")
 
 
-async def _forever(talk: Talk) -> None:
+async def _forever(connection: Connection) -> None:
     with contextlib.suppress(ConnectionError):
         while True:
-            await talk.say(b"x" * 65536)
+            await connection.send(b"x" * 65536)
 
 
 async def test_a_file_without_end_is_stopped_at_the_limit(fetcher):
@@ -148,19 +148,19 @@ async def test_a_file_without_end_is_stopped_at_the_limit(fetcher):
 async def test_data_connections_go_to_the_server_itself_wherever_it_points(fetcher):
     """The address in a PASV reply is that of another machine: no connection to it is opened."""
 
-    async def say(talk: Talk) -> None:
-        await talk.say(b"data")
+    async def send(connection: Connection) -> None:
+        await connection.send(b"data")
 
     with socket.create_server(("127.0.0.9", 0)) as victim:
         victim.settimeout(0.2)
         port = victim.getsockname()[1]
         elsewhere = f"227 ok (127,0,0,9,{port >> 8},{port & 255})"
-        async with Scripted({"EPSV": "500 no", "PASV": elsewhere, "RETR": "150 ok"}, say) as server:
+        async with Scripted({"EPSV": "500 no", "PASV": elsewhere, "RETR": "150 ok"}, send) as server:
             assert (await failure(fetcher, server.url("/x"), ftp=True, timeout_seconds=5)).fault is Fault.REFUSED
         with pytest.raises(TimeoutError):
             victim.accept()
         replies = {"EPSV": "500 no", "PASV": "227 ok (10,0,0,1,HIGH,LOW)", "RETR": "150 ok\r\n226 done"}
-        async with Scripted(replies, say) as server:
+        async with Scripted(replies, send) as server:
             assert (await fetcher.fetch(Request(ftp=True, url=server.url("/x")))).body == b"data"
 
 
@@ -202,7 +202,7 @@ def test_the_port_of_ftp_is_for_ftp_only():
     ],
 )
 async def test_a_slow_or_invalid_server_is_a_named_fault(fetcher, replies, fault):
-    async with Scripted(replies, Talk.until_closed) as server:
+    async with Scripted(replies, Connection.until_closed) as server:
         async with asyncio.timeout(WAIT_SECONDS):
             assert (await failure(fetcher, server.url("/x"), ftp=True, timeout_seconds=1)).fault is fault
 
@@ -225,7 +225,7 @@ async def test_line_breaks_cannot_be_injected_into_commands(fetcher, folder):
     with serving_ftp(folder) as server:
         error = await failure(fetcher, server.url("/x%0d%0aDELE%20hello.txt"), ftp=True)
         assert error.fault is Fault.ABORTED
-        assert not any("DELE" in one for one in server.commands)
+        assert not any("DELE" in command for command in server.commands)
 
 
 async def test_ftp_is_used_only_if_the_caller_allows_it(fetcher, folder):

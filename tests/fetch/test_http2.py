@@ -13,7 +13,7 @@ import trustme
 from shoal.fetch import Fetcher, Request
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.fetch.programs import nginx
 from tests.servers import wait_until
 from tests.site.hostile import Hostile, ok
@@ -60,7 +60,7 @@ async def test_a_page_is_fetched_over_http2_with_its_headers_and_decoded(site):
     missing = await fetcher.fetch(Request(url=f"{url}/missing"))
     assert missing.status == 404
     await fetcher.close()
-    assert [one[1:] for one in seen(folder, 2)] == [["HTTP/2.0", "/page.html?a=%3d"], ["HTTP/2.0", "/missing"]]
+    assert [request[1:] for request in seen(folder, 2)] == [["HTTP/2.0", "/page.html?a=%3d"], ["HTTP/2.0", "/missing"]]
 
 
 async def test_sequential_and_concurrent_requests_share_a_connection(site):
@@ -97,7 +97,7 @@ STATUS_200 = b"\x88"
 
 
 @pytest.mark.parametrize(
-    ("said", "fault", "reason"),
+    ("reply", "fault", "reason"),
     [
         (b"\xff" * 500, Fault.MALFORMED, "http/2"),
         (ok(b"not in this protocol"), Fault.MALFORMED, "http/2"),
@@ -113,7 +113,7 @@ STATUS_200 = b"\x88"
     ],
     ids=["noise", "http/1", "nothing", "settings", "status", "reset", "goaway", "hpack", "no status", "data", "length"],
 )
-async def test_a_broken_response_is_a_named_fault(tmp_path, monkeypatch, said, fault, reason):
+async def test_a_broken_response_is_a_named_fault(tmp_path, monkeypatch, reply, fault, reason):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -121,7 +121,7 @@ async def test_a_broken_response_is_a_named_fault(tmp_path, monkeypatch, said, f
     context.set_alpn_protocols(["h2"])
     authority.issue_cert("site.test").configure_cert(context)
     # The first line of a connection ("PRI * HTTP/2.0") reads like a request for "*".
-    async with Hostile({"*": said}, tls=context) as site:
+    async with Hostile({"*": reply}, tls=context) as site:
         fetcher = Fetcher(SETTINGS, resolver=here)
         error = await failure(fetcher, site.url(host="site.test"), timeout_seconds=5)
         assert (error.fault, error.reason) == (fault, reason), error

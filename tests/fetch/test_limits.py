@@ -17,8 +17,8 @@ import pytest
 from shoal.fetch import Fetcher, Request
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
-from tests.site.hostile import Hostile, Talk, drip, endless, keep, ok, silent
+from tests.fetch.failure import failure
+from tests.site.hostile import Connection, Hostile, drip, endless, keep, ok, silent
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/scrapy/tests/sample_data/compressed"
 MEBIBYTE = 1 << 20
@@ -93,7 +93,7 @@ async def test_data_after_the_end_of_a_gzip_stream_is_a_named_failure(fetcher):
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         endless(CHUNKED, CHUNK),
         endless(ENDLESS, b"x" * 65536),
@@ -101,8 +101,8 @@ async def test_data_after_the_end_of_a_gzip_stream_is_a_named_failure(fetcher):
     ],
     ids=["chunked", "until close", "announced"],
 )
-async def test_an_endless_body_is_stopped_at_the_limit(fetcher, answer):
-    async with Hostile({"*": answer}) as site:
+async def test_an_endless_body_is_stopped_at_the_limit(fetcher, reply):
+    async with Hostile({"*": reply}) as site:
         with Growth() as growth:
             error = await failure(fetcher, site.url(), body_bytes=5 * MEBIBYTE)
         assert (error.fault, error.reason) == (Fault.TOO_LARGE, "too large")
@@ -191,7 +191,7 @@ async def test_codings_in_layers_are_refused(fetcher, lines):
 
 @pytest.mark.parametrize("name", ["truncated-crc-error-short.gz", "truncated-crc-error.gz", "unexpected-eof.gz"])
 async def test_a_truncated_gzip_stream_is_a_page_up_to_its_end(fetcher, name):
-    """As in browsers. Whether the answer was whole is what its length says, not its coding."""
+    """As in browsers: a response is complete if its length is right, whatever its coding."""
     data = sample(name)
     async with Hostile({"*": ok(data, "Content-Encoding: gzip")}) as site:
         page = await fetcher.fetch(Request(url=site.url()))
@@ -218,7 +218,7 @@ async def test_endless_headers_are_stopped(fetcher, first, again):
     async with Hostile({"*": endless(first, again * 50)}) as site:
         with Growth() as growth:
             error = await failure(fetcher, site.url(), timeout_seconds=10)
-        # libcurl's own limits: 300 KB and 5,000 lines, everything before the final answer included.
+        # libcurl's own limits: 300 KB and 5,000 lines, everything before the final response included.
         empty = (Fault.MALFORMED, "not http")
         assert (error.fault, error.reason) == (empty if again == b"\r\n" else (Fault.TOO_LARGE, "headers too large"))
         assert growth.bytes < 16 * MEBIBYTE
@@ -226,7 +226,7 @@ async def test_endless_headers_are_stopped(fetcher, first, again):
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         silent(),
         drip(b"HTTP/1.1 200 OK\r\n" * 100, seconds=0.2),
@@ -235,8 +235,8 @@ async def test_endless_headers_are_stopped(fetcher, first, again):
     ],
     ids=["silence", "slow head", "slow body", "slow chunk"],
 )
-async def test_a_slow_response_ends_at_its_deadline(fetcher, answer):
-    async with Hostile({"*": answer}) as site:
+async def test_a_slow_response_ends_at_its_deadline(fetcher, reply):
+    async with Hostile({"*": reply}) as site:
         started = time.monotonic()
         error = await failure(fetcher, site.url(), timeout_seconds=3.0)
         assert (error.fault, error.reason) == (Fault.TIMED_OUT, "too slow")
@@ -247,10 +247,10 @@ async def test_a_slow_response_ends_at_its_deadline(fetcher, answer):
 async def test_the_deadline_applies_at_any_transfer_rate(fetcher):
     """Fast enough for the minimum rate, but without end."""
 
-    async def lively(talk: Talk) -> None:
-        await talk.say(ENDLESS)
+    async def lively(connection: Connection) -> None:
+        await connection.send(ENDLESS)
         while True:
-            await talk.say(b"y" * 1000)
+            await connection.send(b"y" * 1000)
             await asyncio.sleep(0.01)
 
     async with Hostile({"*": lively}) as site:
@@ -262,7 +262,7 @@ async def test_the_deadline_applies_at_any_transfer_rate(fetcher):
 async def test_a_deadline_does_not_affect_the_next_request(fetcher):
     async with Hostile({"*": keep(ok(b"x"))}) as site:
         await fetcher.fetch(Request(url=site.url(), timeout_seconds=0.5, body_bytes=10))
-        site.answers["*"] = drip(b"y" * 30, seconds=0.03, first=b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n")
+        site.replies["*"] = drip(b"y" * 30, seconds=0.03, first=b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n")
         assert (await fetcher.fetch(Request(url=site.url(), timeout_seconds=20))).body == b"y" * 30
 
 
@@ -271,7 +271,7 @@ async def test_a_connection_that_is_never_established_ends_at_its_deadline(fetch
         full = stack.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        # The kernel drops what asks to connect once the queue of a listener that accepts nobody is full.
+        # The kernel drops new connections once the queue of a listener that accepts none is full.
         for _ in range(3):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)

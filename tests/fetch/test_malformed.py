@@ -14,7 +14,7 @@ from shoal.fetch import Request
 from shoal.fetch import fetcher as fetcher_module
 from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.site.hostile import Hostile, keep, ok
 
 VECTORS = Path(__file__).parents[3] / "shared/data/wpt/fetch/h1-parsing"
@@ -51,7 +51,7 @@ READ_ALL_THE_SAME = {
         ("COLON", "after-value"),
     },
 }
-EXCEPTIONS = {one for group in READ_ALL_THE_SAME.values() for one in group}
+EXCEPTIONS = {name for group in READ_ALL_THE_SAME.values() for name in group}
 
 
 def vectors() -> list[tuple[str, str, str]]:
@@ -152,7 +152,7 @@ async def test_a_header_that_frames_or_reroutes_a_request_is_not_sent(fetcher, n
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_random_damage_is_a_page_or_a_fetch_error(fetcher, seed):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     whole = (
         b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Type: text/html\r\nContent-Encoding: identity\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
@@ -160,10 +160,10 @@ async def test_random_damage_is_a_page_or_a_fetch_error(fetcher, seed):
     async with Hostile({}) as site:
         for _ in range(25):
             raw = bytearray(whole)
-            for _ in range(dice.randint(1, 4)):
-                place = dice.randrange(len(raw))
-                raw[place : place + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
-            site.answers["*"] = bytes(raw)
+            for _ in range(rng.randint(1, 4)):
+                place = rng.randrange(len(raw))
+                raw[place : place + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
+            site.replies["*"] = bytes(raw)
             fetched = fetcher.fetch(Request(url=site.url(), timeout_seconds=3))
             outcome = (await asyncio.gather(fetched, return_exceptions=True))[0]
             fault = outcome.fault if isinstance(outcome, FetchError) else ""

@@ -16,7 +16,7 @@ from shoal.leases.held_lease import HeldLease
 from shoal.model.lease import Lease
 from shoal.settings import FetchSettings
 from shoal.worker.leased_fetch import fetch_under_lease
-from tests.site.hostile import Hostile, Talk, ok
+from tests.site.hostile import Connection, Hostile, ok
 
 # Opens up to 100 connections at once with room for few. The limit falls before or after the fetcher has looked at it.
 _PROGRAM = """
@@ -71,9 +71,9 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def _slow(talk: Talk) -> None:
+async def _slow(connection: Connection) -> None:
     await asyncio.sleep(0.05)
-    await talk.say(ok(b"a page"))
+    await connection.send(ok(b"a page"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts its open files in /proc")
@@ -82,8 +82,8 @@ async def test_requests_wait_for_open_files_and_none_fails(when, warnings):
     async with Hostile({"*": _slow}) as site:
         command = [sys.executable, "-c", _PROGRAM, site.url("/"), when]
         program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        said, _ = await program.communicate()
-    result = json.loads(said)
+        output, _ = await program.communicate()
+    result = json.loads(output)
     assert (result["stored"], result["failures"]) == (100, [])
     assert len(result["warnings"]) == warnings
     assert all("limit of open files" in text for text in result["warnings"])
@@ -93,23 +93,23 @@ async def test_a_lookup_without_free_file_descriptors_is_not_unresolved():
     async with Hostile({"*": _slow}) as site:
         command = [sys.executable, "-c", _LOOKUP, site.url("/", host="localhost")]
         program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        said, _ = await program.communicate()
-    assert json.loads(said) == {"status": 200, "address": "127.0.0.1", "warned": True}
+        output, _ = await program.communicate()
+    assert json.loads(output) == {"status": 200, "address": "127.0.0.1", "warned": True}
 
 
 async def test_a_request_that_waits_for_a_connection_is_not_sent_after_its_lease_ends(monkeypatch):
     """Requests of other hosts use all connections that the limit of open files allows."""
-    monkeypatch.setattr("shoal.fetch.fetcher.connection_limit", lambda wanted: 1)
+    monkeypatch.setattr("shoal.fetch.fetcher.connection_limit", lambda connections: 1)
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"))
     other_ends = asyncio.Event()
 
-    async def busy(talk: Talk) -> None:
+    async def busy(connection: Connection) -> None:
         await other_ends.wait()
-        await talk.say(ok(b"late"))
+        await connection.send(ok(b"late"))
 
     async with Hostile({"/busy": busy, "*": _slow}) as site:
         other = asyncio.create_task(fetcher.fetch(Request(url=site.url("/busy"))))
-        await site.asked.wait()
+        await site.requested.wait()
         lease = HeldLease(
             Lease(token="t", shard=0, host="h", delay_seconds=0.0, epoch=1, trusted_until_mono=mono() + 1, visits=())
         )

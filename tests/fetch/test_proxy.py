@@ -11,7 +11,7 @@ import trustme
 from shoal.fetch import Fetcher, Request
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.fetch.programs import tinyproxy
 from tests.servers import free_port
 from tests.site.hostile import Hostile, keep, ok
@@ -25,7 +25,7 @@ async def here(host: str) -> list[str]:
     return ["127.0.0.1"]
 
 
-def asked(folder: Path) -> str:
+def proxy_log(folder: Path) -> str:
     return (folder / "log").read_text()
 
 
@@ -35,7 +35,7 @@ async def test_an_http_page_is_fetched_through_the_proxy(tmp_path):
             fetcher = Fetcher(through(port))
             page = await fetcher.fetch(Request(url=site.url("/a?b=c")))
             assert (page.status, page.body, page.header("x-from")) == (200, b"far", "site")
-            assert f"GET http://127.0.0.1:{site.port}/a?b=c" in asked(tmp_path)
+            assert f"GET http://127.0.0.1:{site.port}/a?b=c" in proxy_log(tmp_path)
             assert "Via" in site.requests[0].decode()
             await fetcher.close()
 
@@ -54,8 +54,8 @@ async def test_https_is_tunnelled_to_the_address_that_was_checked(tmp_path, monk
                 page = await fetcher.fetch(Request(url=site.url(host="site.test")))
                 assert (page.status, page.body) == (200, b"far")
                 assert page.headers == (("content-length", "3"), ("x-from", "site")), "not those of the proxy"
-            assert f"CONNECT 127.0.0.1:{site.port}" in asked(tmp_path)
-            assert "site.test" not in asked(tmp_path)
+            assert f"CONNECT 127.0.0.1:{site.port}" in proxy_log(tmp_path)
+            assert "site.test" not in proxy_log(tmp_path)
             assert site.header("host") == f"site.test:{site.port}"
             assert site.connections == 1
             await fetcher.close()

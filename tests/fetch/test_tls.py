@@ -19,9 +19,9 @@ from shoal.fetch import Fetcher, Request
 from shoal.fetch.tls import authorities
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.servers import program
-from tests.site.hostile import Hostile, Talk, keep, ok
+from tests.site.hostile import Connection, Hostile, keep, ok
 
 SETTINGS = FetchSettings(allow_networks="127.0.0.0/8")
 SITE = {"*": keep(ok(b"secure"))}
@@ -34,11 +34,11 @@ async def here(host: str) -> list[str]:
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
     """The one authority that is trusted in this test."""
-    one = trustme.CA()
-    one.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    return one
+    return ca
 
 
 def serving(certificate: trustme.LeafCert) -> ssl.SSLContext:
@@ -129,8 +129,8 @@ async def test_a_server_that_speaks_only_old_tls_is_refused(authority):
 
 
 async def test_https_to_a_plain_http_server_is_a_tls_fault(authority):
-    async def plain(talk: Talk) -> None:
-        await talk.say(ok(b"plain"))
+    async def plain(connection: Connection) -> None:
+        await connection.send(ok(b"plain"))
 
     fetcher = Fetcher(SETTINGS, resolver=here)
     async with Hostile({}, greeting=plain) as site:
@@ -140,9 +140,9 @@ async def test_https_to_a_plain_http_server_is_a_tls_fault(authority):
 
 
 async def test_a_connection_reset_during_the_handshake_is_not_a_tls_fault(authority):
-    async def reset(talk: Talk) -> None:
-        await talk.reader.read(100)
-        talk.reset()
+    async def reset(connection: Connection) -> None:
+        await connection.reader.read(100)
+        connection.reset()
 
     fetcher = Fetcher(SETTINGS, resolver=here)
     async with Hostile({}, greeting=reset) as site:
@@ -155,10 +155,10 @@ async def test_a_connection_reset_during_the_handshake_is_not_a_tls_fault(author
 async def test_a_body_cut_off_over_tls_is_truncated(authority, length):
     """Without its last word (close_notify) a connection may have been cut by anybody, so no end is believed."""
 
-    async def short(talk: Talk) -> None:
-        await talk.say(f"HTTP/1.1 200 OK\r\n{length}\r\n\r\nshort".encode())
+    async def short(connection: Connection) -> None:
+        await connection.send(f"HTTP/1.1 200 OK\r\n{length}\r\n\r\nshort".encode())
         await asyncio.sleep(0.05)
-        talk.writer.transport.abort()
+        connection.writer.transport.abort()
 
     fetcher = Fetcher(SETTINGS, resolver=here)
     async with Hostile({"*": short}, tls=serving(authority.issue_cert("site.test"))) as site:

@@ -25,15 +25,15 @@ _PIECES = (
 
 def mutations(seeds: Sequence[bytes], *, seed: int) -> Iterator[bytes]:
     """Each input is a seed with some bytes changed, removed, repeated or replaced by a piece that parsers dislike."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     while True:
-        data = bytearray(dice.choice(seeds))
-        for _ in range(dice.randint(1, 8)):
-            start = dice.randint(0, len(data))
-            end = min(len(data), start + dice.choice((0, 1, 2, 8, 64)))
-            piece = dice.choice((
-                dice.choice(_PIECES), dice.randbytes(dice.randint(1, 4)), data[start:end] * dice.choice((2, 100)),
-                b"", dice.choice(seeds),
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.randint(1, 8)):
+            start = rng.randint(0, len(data))
+            end = min(len(data), start + rng.choice((0, 1, 2, 8, 64)))
+            piece = rng.choice((
+                rng.choice(_PIECES), rng.randbytes(rng.randint(1, 4)), data[start:end] * rng.choice((2, 100)),
+                b"", rng.choice(seeds),
             ))  # fmt: skip
             data[start:end] = piece
         yield bytes(data[:65536])

@@ -23,7 +23,7 @@ from shoal.listen import open_source
 from tests.brokers import PASSWORD, Kafka, Rabbit
 from tests.servers import Server, server, wait_until
 from tests.site.site import serving
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 COUNT = 1000
 
@@ -31,8 +31,8 @@ COUNT = 1000
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
     """Where the crawls go: another server than the one that requests come from."""
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture(autouse=True)
@@ -64,27 +64,30 @@ def post(request: pytest.FixtureRequest) -> Post:
     name = f"crawls-{abs(hash(request.node.name)):x}"
     kind = request.param
     if kind in ("list", "stream"):
-        one: Server = request.getfixturevalue("valkey")
+        valkey: Server = request.getfixturevalue("valkey")
 
         def push(bodies: list[bytes]) -> None:
             if kind == "list":
-                one.ask("LPUSH", name, *bodies)
+                valkey.ask("LPUSH", name, *bodies)
             else:
                 for body in bodies:
-                    one.ask("XADD", name, "*", "json", body)
+                    valkey.ask("XADD", name, "*", "json", body)
 
         def pushed(place: str, count: int) -> list[dict[str, Any]]:
-            wait_until(lambda: one.ask("LLEN", f"{name}-{place}") >= count, f"{count} in {place}")
-            return [json.loads(body) for body in one.ask("LRANGE", f"{name}-{place}", 0, -1)]
+            wait_until(lambda: valkey.ask("LLEN", f"{name}-{place}") >= count, f"{count} in {place}")
+            return [json.loads(body) for body in valkey.ask("LRANGE", f"{name}-{place}", 0, -1)]
 
-        return Post(f"{one.url}/0/{name}" + ("?stream&group=bridges" if kind == "stream" else ""), push, pushed, name)
+        return Post(
+            f"{valkey.url}/0/{name}" + ("?stream&group=bridges" if kind == "stream" else ""), push, pushed, name
+        )
     if kind == "kafka":
         cluster: Kafka = request.getfixturevalue("brokers")
         cluster.produce(name, [])
         return Post(
             cluster.uri(name, "group=bridges"), lambda bodies: cluster.produce(name, bodies),
             lambda place, count: [
-                json.loads(one.value()) for one in cluster.consume(f"{name}-{place}", lambda got: len(got) >= count)
+                json.loads(message.value())
+                for message in cluster.consume(f"{name}-{place}", lambda received: len(received) >= count)
             ], name,
         )  # fmt: skip
     broker: Rabbit = request.getfixturevalue("rabbit")
@@ -98,25 +101,25 @@ def post(request: pytest.FixtureRequest) -> Post:
 
         broker.do(run)
 
-    def got(place: str, count: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+    def received(place: str, count: int) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
 
         def enough() -> bool:
             try:
-                found.extend(json.loads(one.body) for one in broker.drain(f"{name}-{place}"))
+                messages.extend(json.loads(message.body) for message in broker.drain(f"{name}-{place}"))
             except aio_pika.exceptions.ChannelNotFoundEntity:
                 return False
-            return len(found) >= count
+            return len(messages) >= count
 
         wait_until(enough, f"{count} in {place}")
-        return found
+        return messages
 
-    return Post(broker.uri(name), publish, got, name)
+    return Post(broker.uri(name), publish, received, name)
 
 
 def listening(shell: Shell, post: Post, store: Server, **how: Any) -> Running:
     running = shell.start("listen", how.get("uri", post.uri), "--store", store.url)
-    running.until_said("Listening to ")
+    running.wait_for_output("Listening to ")
     return running
 
 
@@ -142,8 +145,8 @@ def request_of(number: int) -> bytes:
     """Every third is one of Scrapy Cluster's."""
     if number % 3:
         return json.dumps({"name": f"crawl-{number}", "seeds": [f"https://site{number}.example/"]}).encode()
-    asked = {"url": f"https://site{number}.example/", "appid": "app", "crawlid": str(number), "maxdepth": 1}
-    return json.dumps(asked).encode()
+    request = {"url": f"https://site{number}.example/", "appid": "app", "crawlid": str(number), "maxdepth": 1}
+    return json.dumps(request).encode()
 
 
 def names(numbers: range) -> set[str]:
@@ -166,7 +169,7 @@ def test_each_of_a_thousand_requests_is_one_crawl_though_bridge_and_broker_die(
     store.thaw()
     assert len(crawls(store)) < COUNT - 100, "it was in the middle of something"
     second = listening(shell, post, store)
-    wait_until(lambda: second.said[1:], "the second continues")
+    wait_until(lambda: second.stderr_lines[1:], "the second continues")
     if "kafka" not in post.uri:
         # Kafka's brokers keep everything in memory.
         restart(request.getfixturevalue("rabbit" if "amqp" in post.uri else "valkey"))
@@ -178,7 +181,7 @@ def test_each_of_a_thousand_requests_is_one_crawl_though_bridge_and_broker_die(
     assert ended.code == 0, ended.err
     assert crawls(store) == Counter(names(range(COUNT)))
     for secret in ("hunter2", PASSWORD, "pass%2F"):
-        assert secret not in ended.err + "".join(first.said)
+        assert secret not in ended.err + "".join(first.stderr_lines)
 
 
 def test_an_invalid_message_is_kept_with_the_reason_and_the_bridge_continues(
@@ -236,10 +239,10 @@ def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
         post_queue(post)
     running = listening(shell, post, store)
     wait_until(lambda: crawls(store), "the crawl is there")
-    post.send([json.dumps({"action": "info", **asked}).encode() for asked in (ask, absent)])
-    answers = {answer["uuid"]: answer for answer in post.read("replies", 2)}
-    assert (answers["u1"]["crawlid"], answers["u1"]["total_pending"]) == ("3", 1)
-    assert "has no crawl 'absent'" in answers["u2"]["error"]
+    post.send([json.dumps({"action": "info", **action}).encode() for action in (ask, absent)])
+    replies = {reply["uuid"]: reply for reply in post.read("replies", 2)}
+    assert (replies["u1"]["crawlid"], replies["u1"]["total_pending"]) == ("3", 1)
+    assert "has no crawl 'absent'" in replies["u2"]["error"]
     post.send([json.dumps({"action": "stop", **ask, "reply": f"{post.name}-replies-own"}).encode()])
     (own,) = post.read("replies-own", 1)
     assert (own["action"], own["total_purged"]) == ("stop", 1)
@@ -251,8 +254,8 @@ def test_a_crawl_that_expires_is_reported_to_its_source_though_the_bridge_was_ki
     post: Post, shell: Shell, store: Server
 ) -> None:  # fmt: skip
     expires = time.time() + 8
-    asked = {"url": "https://site.example/", "appid": "app", "crawlid": "a b", "expires": expires}
-    post.send([json.dumps(asked).encode(), request_of(3)])
+    request = {"url": "https://site.example/", "appid": "app", "crawlid": "a b", "expires": expires}
+    post.send([json.dumps(request).encode(), request_of(3)])
     if "amqp" in post.uri:
         post_queue(post)
     running = listening(shell, post, store)
@@ -275,7 +278,7 @@ def test_a_crawl_that_expires_is_reported_to_its_source_though_the_bridge_was_ki
 
 
 def test_an_action_is_executed_after_the_requests_before_it(shell: Shell, store: Server, valkey: Server) -> None:
-    asked = [
+    messages = [
         message
         for number in range(0, 60, 3)
         for message in (
@@ -283,11 +286,11 @@ def test_an_action_is_executed_after_the_requests_before_it(shell: Shell, store:
             json.dumps({"action": "stop", "appid": "app", "uuid": str(number), "crawlid": str(number)}).encode(),
         )
     ]
-    valkey.ask("LPUSH", "ordered", *asked)
+    valkey.ask("LPUSH", "ordered", *messages)
     running = shell.start("listen", f"{valkey.url}/0/ordered", "--store", store.url)
     wait_until(lambda: valkey.ask("LLEN", "ordered-replies") == 20, "all are answered")
-    answers = [json.loads(answer) for answer in valkey.ask("LRANGE", "ordered-replies", 0, -1)]
-    assert [answer["total_purged"] for answer in answers] == [1] * 20
+    replies = [json.loads(reply) for reply in valkey.ask("LRANGE", "ordered-replies", 0, -1)]
+    assert [reply["total_purged"] for reply in replies] == [1] * 20
     assert running.end(signal.SIGTERM).code == 0
 
 
@@ -312,7 +315,7 @@ def test_each_request_without_a_name_is_one_crawl(shell: Shell, store: Server, v
     valkey.ask("ZADD", "nameless-bridges", 1, "dead")
     for _ in range(2):
         again = shell.start("listen", uri, "--store", store.url)
-        again.until_said("Listening to ")
+        again.wait_for_output("Listening to ")
         wait_until(lambda: not valkey.ask("EXISTS", "nameless-taken:dead"), "the next takes what a dead bridge held")
         wait_until(lambda: len(crawls(store)) == 4, "and stores it")
         assert again.end(signal.SIGTERM).code == 0
@@ -340,18 +343,26 @@ def test_a_request_results_in_one_message_per_page(
         named = dict(zip(("list", "stream", "queue", "topic"), outputs, strict=True))
         lines = "".join(f'{name} = "{uri}"\n' for name, uri in named.items())
         (shell.folder / "shoal.toml").write_text(f"[outputs]\n{lines}")
-        asked = {"name": "whole", "seeds": [tree.url(0)], "delay_seconds": 0, "outputs": list(named)}
-        valkey.ask("LPUSH", "requests", json.dumps(asked).encode())
+        request = {"name": "whole", "seeds": [tree.url(0)], "delay_seconds": 0, "outputs": list(named)}
+        valkey.ask("LPUSH", "requests", json.dumps(request).encode())
         bridge = shell.start("listen", f"{valkey.url}/0/requests", "--store", store.url)
         worker = shell.start("worker", "--store", store.url, "--workers", 1, *LOCAL)
-        wait_until(lambda: valkey.ask("LLEN", "pages") >= 20, f"all pages are there; {worker.said} {bridge.said}")
+        wait_until(
+            lambda: valkey.ask("LLEN", "pages") >= 20,
+            f"all pages are there; {worker.stderr_lines} {bridge.stderr_lines}",
+        )
         assert worker.end(signal.SIGTERM).code == 0
         assert bridge.end(signal.SIGTERM).code == 0
         seen = [
             valkey.ask("LRANGE", "pages", 0, -1),
             [entry[1][3] for entry in valkey.ask("XRANGE", "pages-stream", "-", "+")],
             [message.body for message in rabbit.drain("pages")],
-            [one.value() for one in brokers.consume("pages", lambda got: len({one.key() for one in got}) >= 20)],
+            [
+                message.value()
+                for message in brokers.consume(
+                    "pages", lambda received: len({message.key() for message in received}) >= 20
+                )
+            ],
         ]
         for bodies in seen:
             rows = [json.loads(body) for body in bodies]
@@ -362,10 +373,10 @@ def test_a_request_results_in_one_message_per_page(
 def test_a_bridge_waits_for_an_unavailable_store(shell: Shell, store: Server, valkey: Server) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     running = shell.start("listen", f"{valkey.url}/0/patient", "--store", store.url)
-    running.until_said("Listening to ")
+    running.wait_for_output("Listening to ")
     store.kill()
     valkey.ask("LPUSH", "patient", request_of(1), b"bad")
-    running.until_said("did not respond")
+    running.wait_for_output("did not respond")
     store.start()
     wait_until(lambda: crawls(store) == Counter(["crawl-1"]), "it is stored in the end")
     assert running.end(signal.SIGTERM).code == 0
@@ -382,11 +393,11 @@ def test_a_bridge_waits_for_an_unavailable_store(shell: Shell, store: Server, va
     ],
 )
 def test_an_invalid_source_is_refused_in_one_sentence(shell: Shell, source: str, sentence: str) -> None:
-    ran = shell.run("listen", source)
-    assert ran.code == 2
-    assert sentence in ran.err
-    assert "hunter2" not in ran.err
-    assert ran.err.count("\n") == 1
+    result = shell.run("listen", source)
+    assert result.code == 2
+    assert sentence in result.err
+    assert "hunter2" not in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -409,7 +420,7 @@ def test_a_wrong_password_stops_the_bridge_with_one_sentence(
         f"redis://:hunter22@{valkey.where}/0/x", rabbit.uri("x", login="shoal:hunter22"),
         brokers.uri("x", login).replace("://", "://u:hunter22@"),
     ):  # fmt: skip
-        ran = shell.run("listen", source, "--store", store.url)
-        assert ran.code == 1, ran.err
-        assert "check user and password" in ran.err.splitlines()[-1]
-        assert "hunter22" not in ran.err
+        result = shell.run("listen", source, "--store", store.url)
+        assert result.code == 1, result.err
+        assert "check user and password" in result.err.splitlines()[-1]
+        assert "hunter22" not in result.err

@@ -17,7 +17,7 @@ from shoal.listen.source import MAX_LETTER_BYTES, ReceivedMessage, dead_letter
 from tests.brokers import Kafka, Rabbit
 from tests.listen.test_bridges import crawls
 from tests.servers import Server, server, wait_until
-from tests.system.commanding import Running, Shell, command_line
+from tests.system.shell import Running, Shell, command_line
 
 GOOD = b'{"name": "good", "seeds": ["https://a.example/"]}'
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -25,8 +25,8 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def bridge(shell: Shell, store: Server) -> Any:
 
     def start(uri: str) -> Running:
         running = shell.start("listen", uri, "--store", store.url)
-        running.until_said("Listening to ")
+        running.wait_for_output("Listening to ")
         return running
 
     return start
@@ -105,7 +105,7 @@ def test_a_bridge_waits_until_a_deleted_stream_exists_again(bridge: Any, store: 
     running = bridge(f"{valkey.url}/0/gone?stream")
     wait_until(lambda: valkey.ask("EXISTS", "gone"), "the bridge has made the stream")
     valkey.ask("DEL", "gone")
-    running.until_said("has lost its stream; retrying")
+    running.wait_for_output("has lost its stream; retrying")
     valkey.ask("XADD", "gone", "*", "json", GOOD)
     wait_until(lambda: crawls(store), "the request is a crawl")
     assert running.end(signal.SIGTERM).code == 0
@@ -119,8 +119,8 @@ def test_long_and_refused_messages_do_not_stop_a_kafka_bridge(bridge: Any, store
     hostile = [b"\xff" * 400_000, action("hostile-replies-no")]
     brokers.produce("hostile", [*hostile, GOOD])
     running = bridge(brokers.uri("hostile"))
-    messages = brokers.consume("hostile-dead", lambda got: len(got) >= len(hostile))
-    letters = sorted((json.loads(message.value()) for message in messages), key=lambda one: len(one["message"]))
+    messages = brokers.consume("hostile-dead", lambda received: len(received) >= len(hostile))
+    letters = sorted((json.loads(message.value()) for message in messages), key=lambda letter: len(letter["message"]))
     wait_until(lambda: crawls(store), "the request behind them is a crawl")
     cut = letters[-1]
     assert (cut["cut"], cut["bytes"], cut["sha256"]) == (True, 400_000, hashlib.sha256(hostile[0]).hexdigest())
@@ -156,7 +156,7 @@ def test_the_password_of_a_source_is_not_in_the_process_list(shell: Shell, store
     with server(tmp_path / "broker", options={"requirepass": "hunter2"}, ready=False) as broker:
         (shell.folder / "shoal.toml").write_text(f'[sources]\ndesk = "redis://:hunter2@{broker.where}/0/desk"\n')
         running = shell.start("listen", "desk", "--store", store.url)
-        running.until_said("Listening to redis://***@")
+        running.wait_for_output("Listening to redis://***@")
         assert b"hunter2" not in command_line(running.process.pid)
         assert running.end(signal.SIGTERM).code == 0
 

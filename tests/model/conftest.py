@@ -15,5 +15,5 @@ def model_server(tmp_path: Path) -> Iterator[Server]:
     # everysec: the frontier must expect that a restart has lost writes, and hold.
     with server(
         tmp_path / "store", unix=True, options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
-    ) as one:
-        yield one
+    ) as valkey:
+        yield valkey

@@ -103,7 +103,9 @@ class Fleet(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 1]),
         every=st.sampled_from(["", "2s", "1s..9s"]),
     )
-    def found(self, delays: tuple[int, int], pages: int, per_host: int, order: str, priority: int, every: str) -> None:
+    def create_crawls(
+        self, delays: tuple[int, int], pages: int, per_host: int, order: str, priority: int, every: str
+    ) -> None:
         self.every = every
         self.delays = dict(zip(CRAWLS, delays, strict=True))
         self.store = self.do(self.open_store())
@@ -184,14 +186,14 @@ class Fleet(RuleBasedStateMachine):
             place = self._shard(lease).leases[lease.token]["place"]
             self.held[worker].append(Held(lease, place, self.now + LEASE_MS - MARGIN_MS, list(lease.visits)))
 
-    def _some(self, worker: str, pick: int, ready: Any) -> Held | None:
-        some = [held for held in self.held[worker] if ready(held)]
-        return some[pick % len(some)] if some and worker not in self.frozen else None
+    def _candidate(self, worker: str, pick: int, ready: Any) -> Held | None:
+        candidates = [held for held in self.held[worker] if ready(held)]
+        return candidates[pick % len(candidates)] if candidates and worker not in self.frozen else None
 
     @rule(worker=st.sampled_from(WORKERS), pick=st.integers(0, 9), takes=st.sampled_from([0, 1, 50, 400, 5000]))
     def fetch(self, worker: str, pick: int, takes: int) -> None:
         """Start the next request of a lease. 5000: it is still open when other things happen."""
-        held = self._some(worker, pick, lambda h: h.todo and h.request is None)
+        held = self._candidate(worker, pick, lambda h: h.todo and h.request is None)
         if held is None:
             return
         gap = round(held.lease.delay_seconds * 1000)
@@ -226,7 +228,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), pick=st.integers(0, 9))
     def finish(self, worker: str, pick: int) -> None:
-        held = self._some(worker, pick, lambda h: h.request is not None)
+        held = self._candidate(worker, pick, lambda h: h.request is not None)
         if held is not None:
             self._end(held, self.now)
 
@@ -238,7 +240,7 @@ class Fleet(RuleBasedStateMachine):
         most=st.integers(1, 4),
     )
     def acknowledge(self, worker: str, pick: int, how: str, links: list[str], most: int) -> None:
-        held = self._some(worker, pick, lambda h: h.fetched and h.request is None)
+        held = self._candidate(worker, pick, lambda h: h.fetched and h.request is None)
         if held is None:
             return
         done, held.fetched = held.fetched[:most], held.fetched[most:]
@@ -340,7 +342,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), pick=st.integers(0, 9))
     def release(self, worker: str, pick: int) -> None:
-        held = self._some(worker, pick, lambda h: h.request is None)
+        held = self._candidate(worker, pick, lambda h: h.request is None)
         if held is None:
             return
         ago = None if held.last_end is None else (self.now - held.last_end) / 1000

@@ -108,7 +108,7 @@ class ShardLoss(Fleet):
     def drain(self) -> None:
         super().drain()
         for crawl in CRAWLS:
-            links = [link for (of, _), found in self.links.items() if of == crawl for link in found]
+            links = [link for (of, _), crawl_links in self.links.items() if of == crawl for link in crawl_links]
             if links:
                 lost = self._admit(self.admin, crawl, links)
                 assert lost == 0, f"L1: {lost} of {len(links)} links of {crawl} are lost"

@@ -77,19 +77,19 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
 @pytest.fixture
 def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = BUGS[request.param]
-    met = set()
+    seen = set()
 
     def with_bug(name: str) -> Script:
         source = scripts.script(name).source
         for index, (where, right, wrong) in enumerate(changes):
             if where in ("", name) and right in source:
                 source = source.replace(right, wrong)
-                met.add(index)
+                seen.add(index)
         return Script(name, source)
 
     for name in scripts.names():
         with_bug(name)
-    assert met == set(range(len(changes))), "the scripts have changed: plant the bug in what they say now"
+    assert seen == set(range(len(changes))), "the scripts have changed: plant the bug in what they say now"
     monkeypatch.setattr(shards, "script", with_bug)
 
 

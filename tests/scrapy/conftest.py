@@ -29,5 +29,5 @@ def scrapy(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
     """A project with the settings of the tests. A file that needs others has its own."""
-    with project(tmp_path / "project") as one:
-        yield one
+    with project(tmp_path / "project") as directory:
+        yield directory

@@ -44,10 +44,10 @@ def environment(version: str, requirement: str) -> str:
 
 
 def _python(version: str) -> str | None:
-    found = shutil.which(f"python{version}")
+    path = shutil.which(f"python{version}")
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     installed_ones = sorted(versions.glob(f"{version}.*/bin/python"))
-    return str(installed_ones[-1]) if installed_ones else found
+    return str(installed_ones[-1]) if installed_ones else path
 
 
 def source_of(requirement: str) -> Path:

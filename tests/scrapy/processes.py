@@ -34,7 +34,7 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
@@ -46,12 +46,12 @@ class Process:
         try:
             self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not close by itself; its log ends: {self.said()[-3000:]}") from None
-        return self.said()
+            raise AssertionError(f"it did not close by itself; its log ends: {self.output()[-3000:]}") from None
+        return self.output()
 
     def stat(self, name: str) -> int:
         """A number out of the statistics that Scrapy logs at the end."""
-        for line in self.said().splitlines():
+        for line in self.output().splitlines():
             key, mark, value = line.strip(" {}").partition("': ")
             if mark and key.strip("'") == name:
                 return int(value.rstrip(",}"))
@@ -60,7 +60,7 @@ class Process:
 
 @dataclass
 class Project:
-    """A folder that Scrapy processes share: their embedded store, the items they kept, their logs."""
+    """A folder that Scrapy processes share: their embedded store, their items, their logs."""
 
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
@@ -69,14 +69,14 @@ class Project:
     processes: list[Process] = field(default_factory=list)
 
     def start(self, spider: str, *, settings: dict[str, Any] | None = None, **arguments: str) -> Process:
-        given = {
+        options = {
             "SCHEDULER": "shoal.scrapy.Scheduler",
-            "KEPT": self.folder / "kept",
+            "ITEMS_FILE": self.folder / "kept",
             **self.settings,
             **(settings or {}),
         }
         argv = [self.python, "-m", "scrapy", "runspider", str(SPIDERS / f"{spider}.py")]
-        argv += [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+        argv += [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
         argv += [word for name, value in arguments.items() for word in ("-a", f"{name}={value}")]
         return self.run(argv)
 
@@ -93,30 +93,30 @@ class Project:
     def crawl(
         self, spider: str, *, count: int = 1, settings: dict[str, Any] | None = None, **arguments: str
     ) -> list[Process]:
-        """Start so many at once and wait until all have closed by themselves."""
+        """Start so many processes at once, and wait until all have closed by themselves."""
         started = [self.start(spider, settings=settings, **arguments) for _ in range(count)]
-        for one in started:
-            one.end()
+        for process in started:
+            process.end()
         return started
 
-    def kept(self) -> list[dict[str, Any]]:
+    def items(self) -> list[dict[str, Any]]:
         path = self.folder / "kept"
         lines = path.read_bytes().splitlines() if path.exists() else []
         return [json.loads(line) for line in lines]
 
     def keys(self) -> Counter[str]:
         """How often the pipeline got an item, by the item's key."""
-        return Counter(item["key"] for item in self.kept())
+        return Counter(item["key"] for item in self.items())
 
     def wait_for_items(self, count: int) -> None:
-        wait_until(lambda: len(self.kept()) >= count or not self.living(), f"{count} items; logs: {self._tails()}")
-        assert len(self.kept()) >= count, self._tails()
+        wait_until(lambda: len(self.items()) >= count or not self.living(), f"{count} items; logs: {self._tails()}")
+        assert len(self.items()) >= count, self._tails()
 
     def living(self) -> list[Process]:
-        return [one for one in self.processes if one.popen.poll() is None]
+        return [process for process in self.processes if process.popen.poll() is None]
 
     def _tails(self) -> str:
-        return "\n".join(one.said()[-1500:] for one in self.processes[-3:])
+        return "\n".join(process.output()[-1500:] for process in self.processes[-3:])
 
 
 def _start(argv: list[str], folder: Path, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
@@ -126,13 +126,13 @@ def _start(argv: list[str], folder: Path, environment: dict[str, str], log: Path
 
 def needs_scrapy_redis() -> Path:
     """The folder of scrapy-redis' source, or a skip with the install line."""
-    found = importlib.util.find_spec("scrapy_redis")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("scrapy_redis")
+    if spec is None or not spec.submodule_search_locations:
         reason = "scrapy-redis is not installed; run: pip install scrapy-redis"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 @contextlib.contextmanager
@@ -143,5 +143,5 @@ def project(folder: Path, *, scrapy: str = "", **settings: Any) -> Iterator[Proj
     try:
         yield made
     finally:
-        for one in made.processes:
-            one.kill()
+        for process in made.processes:
+            process.kill()

@@ -32,10 +32,10 @@ def main() -> None:
     @inlineCallbacks
     def run() -> Generator[Any, Any, None]:
         if order["at_once"]:
-            yield DeferredList([runner.crawl(Channel, **given) for given in order["runs"]])
+            yield DeferredList([runner.crawl(Channel, **arguments) for arguments in order["runs"]])
         else:
-            for given in order["runs"]:
-                yield runner.crawl(Channel, **given)
+            for arguments in order["runs"]:
+                yield runner.crawl(Channel, **arguments)
         reactor.stop()
 
     reactor.callWhenRunning(run)

@@ -82,9 +82,9 @@ _values = st.recursive(
 def _types(value: Any) -> Any:
     """1 and 1.0 and True are equal, and so are sets of both kinds: their types are compared besides."""
     if isinstance(value, dict):
-        return [(type(name), type(one), _types(one)) for name, one in value.items()]
+        return [(type(name), type(entry), _types(entry)) for name, entry in value.items()]
     if isinstance(value, list | tuple):
-        return [type(value), *(_types(one) for one in value)]
+        return [type(value), *(_types(entry) for entry in value)]
     return type(value)
 
 
@@ -230,7 +230,9 @@ def _nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
     return made
 
 
-@pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: (one,), lambda one: {1: one}, lambda one: {"a": one}])
+@pytest.mark.parametrize(
+    "wrap", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {1: inner}, lambda inner: {"a": inner}]
+)
 def test_a_value_nested_too_deep_is_refused_when_yielded_and_not_when_read(wrap: Callable[[Any], Any]) -> None:
     assert again(scrapy.Request(_KNOWN[0], meta={"it": _nested(99, wrap)})).meta == {"it": _nested(99, wrap)}
     for depth in (100, 5000):
@@ -274,7 +276,7 @@ def test_page_methods_of_scrapy_playwright_survive_a_round_trip(monkeypatch: pyt
     step = PageMethod("click", "a", {"b": (1,)}, timeout=5)
     step.result = object()
     back = again(scrapy.Request(_KNOWN[0], meta={"playwright_page_methods": [step]})).meta["playwright_page_methods"]
-    assert [type(one) for one in back] == [PageMethod]
+    assert [type(method) for method in back] == [PageMethod]
     assert vars(back[0]) == {"method": "click", "args": ("a", {"b": (1,)}), "kwargs": {"timeout": 5}, "result": None}
     with pytest.raises(InvalidVisit, match=r"methods'\]\[0\]\[0\] cannot be stored: it is a builtins.function"):
         codec.pack(

@@ -11,7 +11,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.scrapy.scrapy_command import is_inspecting
 from tests.scrapy.processes import Project, project
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site, serving
 
 _SETTINGS = """
@@ -79,7 +79,7 @@ def _planted(site: Site) -> tuple[str, int]:
 
 async def _counts(here: Project) -> Counts:
     async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
-        crawls = [one.id async for one in frontier.crawls.all()]
+        crawls = [crawl.id async for crawl in frontier.crawls.all()]
         assert crawls == ["tree@1"]
         return await frontier.crawls.count("tree@1")
 

@@ -21,7 +21,7 @@ import pytest
 from tests.scrapy.packages import environment, installed
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Project, project
 from tests.servers import free_port, wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 
 pytestmark = [pytest.mark.full, pytest.mark.variant]
@@ -43,44 +43,45 @@ PLAYWRIGHT = ("scrapy-playwright==0.0.48", "playwright==1.65.0", "pyee", "greenl
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
     settings = {"FILES_STORE": tmp_path / "files", "ROBOTSTXT_OBEY": 1, "DOWNLOAD_DELAY": 0.02}
-    with project(tmp_path / "project", **{name: str(value) for name, value in settings.items()}) as one:
-        yield one
+    with project(tmp_path / "project", **{name: str(value) for name, value in settings.items()}) as opened:
+        yield opened
 
 
 def _crawl_mixed(site: Site, here: Project, python: str = sys.executable) -> str:
     (host,) = site.take(1)
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
     site.at(host, "*", page())
-    site.at(host, "/missing", Answer(status=404))
-    site.at(host, "/file", Answer(body="data", type="image/png"))
+    site.at(host, "/missing", Response(status=404))
+    site.at(host, "/file", Response(body="data", type="image/png"))
     here.python = python
     first, second = here.crawl("mixed", count=2, site=f"http://{host}")
-    assert {item["key"] for item in here.kept()} == {"generator", "returned", "plain", "failed"}
+    assert {item["key"] for item in here.items()} == {"generator", "returned", "plain", "failed"}
     assert max(here.keys().values()) == 1
-    (plain,) = [item for item in here.kept() if item["key"] == "plain"]
-    assert [one["status"] for one in plain["files"]] == ["downloaded"]
+    (plain,) = [item for item in here.items() if item["key"] == "plain"]
+    assert [file["status"] for file in plain["files"]] == ["downloaded"]
     assert not site.judge(host).impolite(0.02)
     for process in (first, second):
-        assert "Closing spider (finished)" in process.said(), process.said()[-3000:]
-        assert "Traceback" not in process.said(), process.said()[-3000:]
-    return first.said()
+        assert "Closing spider (finished)" in process.output(), process.output()[-3000:]
+        assert "Traceback" not in process.output(), process.output()[-3000:]
+    return first.output()
 
 
 @pytest.mark.parametrize(
-    ("scrapy", "twisted"), [RELEASES[0], *(pytest.param(*one, marks=EVERY) for one in RELEASES[1:-1]), RELEASES[-1]]
+    ("scrapy", "twisted"),
+    [RELEASES[0], *(pytest.param(*release, marks=EVERY) for release in RELEASES[1:-1]), RELEASES[-1]],
 )
 def test_a_release_of_scrapy_with_its_twisted_works(scrapy: str, twisted: str, site: Site, here: Project) -> None:
     here.scrapy = str(installed(f"scrapy=={scrapy}", f"twisted=={twisted}"))
-    said = _crawl_mixed(site, here)
-    assert f"Scrapy {scrapy} started" in said
-    assert re.search(rf"'?Twisted'?:? '?{re.escape(twisted)}", said)
+    output = _crawl_mixed(site, here)
+    assert f"Scrapy {scrapy} started" in output
+    assert re.search(rf"'?Twisted'?:? '?{re.escape(twisted)}", output)
 
 
 @EVERY
 @pytest.mark.parametrize("version", PYTHONS)
 def test_another_version_of_python_works(version: str, site: Site, here: Project) -> None:
-    said = _crawl_mixed(site, here, environment(version, f"{ROOT}[scrapy]"))
-    assert re.search(rf"'?Python'?:? '?{re.escape(version)}\.", said)
+    output = _crawl_mixed(site, here, environment(version, f"{ROOT}[scrapy]"))
+    assert re.search(rf"'?Python'?:? '?{re.escape(version)}\.", output)
 
 
 def test_pages_are_rendered_by_scrapy_playwright(site: Site, here: Project) -> None:
@@ -94,12 +95,12 @@ def test_pages_are_rendered_by_scrapy_playwright(site: Site, here: Project) -> N
         site.at(host, path, page(body=script))
     settings = {"ROBOTSTXT_OBEY": 0}
     started = here.crawl("browsing", count=2, settings=settings, start=start)
-    assert {item["key"]: item["text"] for item in here.kept()} == dict.fromkeys(
+    assert {item["key"]: item["text"] for item in here.items()} == dict.fromkeys(
         (start, f"{start}a", f"{start}b"), "made by a script"
     )
-    pages = [one for one in site.requests(host) if one.path in ("/", "/a", "/b")]
+    pages = [request for request in site.requests(host) if request.path in ("/", "/a", "/b")]
     assert len(pages) == 3
-    assert all("Traceback" not in one.said() for one in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 def test_two_jobs_of_scrapyd_work_on_one_crawl(site: Site, tmp_path: Path) -> None:
@@ -108,11 +109,11 @@ def test_two_jobs_of_scrapyd_work_on_one_crawl(site: Site, tmp_path: Path) -> No
     for package in ("shop", "shop/spiders"):
         (folder / package / "__init__.py").touch()
     shutil.copy(SPIDERS / "tree.py", folder / "shop" / "spiders")
-    given = {
+    options = {
         **QUIET, "SCHEDULER": "shoal.scrapy.Scheduler", "SPIDER_MODULES": ["shop.spiders"], "DOWNLOAD_DELAY": 0.05,
-        "KEPT": str(folder / "kept"), "SHOAL_STORE_FOLDER": str(folder / ".shoal"),
+        "ITEMS_FILE": str(folder / "kept"), "SHOAL_STORE_FOLDER": str(folder / ".shoal"),
     }  # fmt: skip
-    (folder / "shop" / "settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in given.items()))
+    (folder / "shop" / "settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in options.items()))
     port = free_port()
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
     (folder / "scrapyd.conf").write_text(
@@ -123,7 +124,7 @@ def test_two_jobs_of_scrapyd_work_on_one_crawl(site: Site, tmp_path: Path) -> No
     with project(folder, SHOAL="") as here:
         here.scrapy = str(installed(*SCRAPYD))
         daemon = here.run([sys.executable, "-m", "scrapyd"])
-        wait_until(lambda: _scrapyd(port, "daemonstatus") or daemon.popen.poll() is not None, daemon.said())
+        wait_until(lambda: _scrapyd(port, "daemonstatus") or daemon.popen.poll() is not None, daemon.output())
         for _ in range(2):
             job = _scrapyd(port, "schedule", project="default", spider="tree", start=tree.url(0))
             assert job["status"] == "ok", job

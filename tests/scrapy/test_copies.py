@@ -10,14 +10,14 @@ import pytest
 
 from tests.scrapy.processes import project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Response, page, redirect
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
 
 
 _NOT_YET = {
-    "a retry": Answer(status=503, body="busy"),
+    "a retry": Response(status=503, body="busy"),
     "a redirect to itself": redirect("/"),
     "a request that is yielded again": page(title="Not yet"),
 }
@@ -30,9 +30,9 @@ def test_a_start_page_that_is_not_ready_is_requested_again_by_its_process(
     settings = {"DOWNLOAD_DELAY": 0.5, "RETRY_TIMES": 9}
     with contextlib.ExitStack() as stack:
         running = []
-        for name, answer in _NOT_YET.items():
+        for name, response in _NOT_YET.items():
             host = site.take(1)[0]
-            url = site.at(host, "/", answer, answer, answer, answer, answer, page())
+            url = site.at(host, "/", response, response, response, response, response, page())
             here = stack.enter_context(project(tmp_path / name, scrapy=scrapy, **settings))
             running.append((name, here, host, url, here.start("waiting", start=url)))
         for name, _, host, _, first in running:
@@ -40,11 +40,11 @@ def test_a_start_page_that_is_not_ready_is_requested_again_by_its_process(
             first.popen.send_signal(signal.SIGTERM)
         for _, here, _, url, first in running:
             assert "Closing spider (shutdown)" in first.end()
-            assert not here.kept(), "there is something left to do"
+            assert not here.items(), "there is something left to do"
             for _ in range(2):
                 here.start("waiting", start=url)
         for name, here, host, url, _ in running:
-            for one in here.living():
-                one.end()
+            for process in here.living():
+                process.end()
             assert here.keys() == {url: 1}, name
             assert len(site.requests(host)) == 6, name

@@ -14,7 +14,7 @@ import pytest
 from tests.scrapy.processes import ROOT, project
 from tests.servers import server, wait_until
 from tests.sinks.databases import PASSWORD, Database, mariadb
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full
@@ -31,7 +31,7 @@ def test_the_example_of_the_guide_survives_a_kill(tmp_path: Path) -> None:
         site.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
         argv = [sys.executable, "-m", "scrapy", "crawl", "pages", "-a", f"start={tree.url(0)}"]
         first, second = (here.run(argv, folder) for _ in range(2))
-        wait_until(lambda: len(site.requests()) > 8 and "Spider opened" in first.said(), "they are at work")
+        wait_until(lambda: len(site.requests()) > 8 and "Spider opened" in first.output(), "they are at work")
         first.kill()
         assert "Closing spider (finished)" in second.end()
         with sqlite3.connect(folder / "books.db") as database:
@@ -80,7 +80,7 @@ def plant_videos(site: Site, host: str, channel: str) -> set[str]:
     for number in range(20):
         title = f"Video {channel}-{number}"
         titles.add(title)
-        image = site.at(host, f"/image/{channel}/{number}.png", Answer(body=f"image of {title}", type="image/png"))
+        image = site.at(host, f"/image/{channel}/{number}.png", Response(body=f"image of {title}", type="image/png"))
         site.at(host, f"/video/{channel}/{number}", page(body=f'<h1>{title}</h1><img class="thumbnail" src="{image}">'))
     for first, path in ((0, f"/channel/{channel}"), (10, f"/channel/{channel}/2")):
         links = "".join(f'<a class="video" href="/video/{channel}/{first + n}">v</a>' for n in range(10))

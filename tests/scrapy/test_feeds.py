@@ -47,8 +47,8 @@ _READERS: dict[str, Callable[[Path], list[str]]] = {
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project", ITEM_PIPELINES="{}", SHOAL_FRONTIER_LEASE_SECONDS=3) as one:
-        yield one
+    with project(tmp_path / "project", ITEM_PIPELINES="{}", SHOAL_FRONTIER_LEASE_SECONDS=3) as opened:
+        yield opened
 
 
 def _start(here: Project, tree: Tree, feeds: _Feeds, delay: float = 0.0) -> Process:
@@ -66,8 +66,8 @@ def test_processes_share_a_feed_and_kills_lose_no_item(scrapy: str, site: Site, 
         wait_until(lambda: len(site.requests(*tree.hosts)) >= pages, f"{pages} pages were requested")  # noqa: B023
         chosen.choice(here.living()).kill()
         _start(here, tree, feeds, 0.1)
-    for one in here.processes:
-        one.popen.wait(WAIT_SECONDS)
+    for process in here.processes:
+        process.popen.wait(WAIT_SECONDS)
     for name, read in _READERS.items():
         keys = Counter(read(here.folder / f"items.{name}"))
         assert keys.keys() == tree.walk(), name
@@ -109,7 +109,7 @@ def test_a_feed_that_could_lose_items_is_reported_at_the_start(
     site: Site, here: Project, uri: str, options: dict[str, object], reason: str
 ) -> None:
     tree = site.plant(1, site.take(1))
-    said = _start(here, tree, {uri: options}).end()
-    (warning,) = [line for line in said.splitlines() if "WARNING: Feed" in line]
+    output = _start(here, tree, {uri: options}).end()
+    (warning,) = [line for line in output.splitlines() if "WARNING: Feed" in line]
     assert f"Feed {uri}: {reason}: a process that is killed loses its items" in warning
     assert "afterwards" in warning or "Use jsonlines" in warning or "Write a local file" in warning

@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project", FILES_STORE=tmp_path / "files") as one:
-        yield one
+    with project(tmp_path / "project", FILES_STORE=tmp_path / "files") as opened:
+        yield opened
 
 
 def _files(site: Site, pages: str, files: list[str], count: int) -> set[str]:
@@ -33,7 +33,7 @@ def _files(site: Site, pages: str, files: list[str], count: int) -> set[str]:
     for host in files:
         for url in urls:
             if f"//{host}/" in url:
-                site.at(host, url.partition(host)[2], Answer(body="data", type="image/png"))
+                site.at(host, url.partition(host)[2], Response(body="data", type="image/png"))
     return urls
 
 
@@ -46,14 +46,14 @@ def test_pages_and_files_of_all_processes_keep_the_delay_of_a_host(scrapy: str, 
     urls = _files(site, first, [first, second], 6)
     settings = {"DOWNLOAD_DELAY": 0.1, "ROBOTSTXT_OBEY": 1}
     started = here.crawl("with_files", count=2, settings=settings, start=f"http://{first}/")
-    items = {item["key"]: item for item in here.kept()}
-    assert len(items) == len(here.kept()) == 7
-    assert {one["url"] for item in items.values() for one in item["files"]} == urls
+    items = {item["key"]: item for item in here.items()}
+    assert len(items) == len(here.items()) == 7
+    assert {file["url"] for item in items.values() for file in item["files"]} == urls
     judge = site.judge(first, second)
     assert not judge.impolite(0.1)
     assert not judge.repeated()
     assert not judge.unannounced()
-    assert all("Traceback" not in one.said() for one in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 def test_processes_full_of_waiting_files_do_not_block_each_others_hosts(site: Site, here: Project) -> None:
@@ -62,20 +62,20 @@ def test_processes_full_of_waiting_files_do_not_block_each_others_hosts(site: Si
     urls = _files(site, first, [second], 6) | _files(site, second, [first], 6)
     settings = {"CONCURRENT_REQUESTS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1, "DOWNLOAD_DELAY": 0.03}
     here.crawl("with_files", count=2, settings=settings, start=f"http://{first}/,http://{second}/")
-    assert {one["url"] for item in here.kept() for one in item["files"]} == urls
+    assert {file["url"] for item in here.items() for file in item["files"]} == urls
     assert not site.judge(first, second).impolite(0.03)
 
 
 async def test_a_page_whose_file_was_being_downloaded_at_a_kill_is_requested_again(site: Site, here: Project) -> None:
     (host,) = site.take(1)
     url = site.at(host, "/", page(body=f'<img src="http://{host}/file">'))
-    site.at(host, "/file", Answer(fault="silent"), Answer(body="data", type="image/png"))
+    site.at(host, "/file", Response(fault="silent"), Response(body="data", type="image/png"))
     first = here.start("with_files", start=url)
-    wait_until(lambda: any(one.path == "/file" for one in site.requests(host)), "it requests the file")
-    assert not here.kept()
+    wait_until(lambda: any(request.path == "/file" for request in site.requests(host)), "it requests the file")
+    assert not here.items()
     first.kill()
     here.crawl("with_files", start=url)
-    (item,) = here.kept()
-    assert [one["status"] for one in item["files"]] == ["downloaded"]
+    (item,) = here.items()
+    assert [file["status"] for file in item["files"]] == ["downloaded"]
     async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
-        assert not [one.id async for one in frontier.crawls.all() if one.id.startswith("guests:")]
+        assert not [crawl.id async for crawl in frontier.crawls.all() if crawl.id.startswith("guests:")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.scrapy.processes import project
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 
 _OWN = "tests.scrapy.spiders.judging"
@@ -33,10 +33,10 @@ def test_the_duplicate_rules_of_the_project_apply(site: Site, tmp_path: Path) ->
             site.at(host, "*", page())
             here = stack.enter_context(project(tmp_path / name, **settings))
             running.append((name, here, here.start("judging", start=f"http://{host}/"), expected))
-        for name, here, one, expected in running:
-            one.end()
+        for name, here, process, expected in running:
+            process.end()
             assert here.keys() == dict.fromkeys(expected, 1), name
-            # A request goes out as it was yielded, whatever it is known by.
-            urls = {item["key"]: item["url"].rpartition("/")[2] for item in here.kept()}
+            # A request is sent as it was yielded, whatever its fingerprint.
+            urls = {item["key"]: item["url"].rpartition("/")[2] for item in here.items()}
             assert (urls["0"], urls["2"], urls["9"]) == ("a?session=1", "b?x=1&y=2", "a?session=3"), name
-            assert one.stat("dupefilter/filtered") == 6 - len(expected), name
+            assert process.stat("dupefilter/filtered") == 6 - len(expected), name

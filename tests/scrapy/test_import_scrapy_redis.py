@@ -70,8 +70,8 @@ def test_shoal_makes_the_waiting_requests_of_scrapy_redis_and_not_the_finished_o
             assert not seen.request_seen(request)
             if number > 1:
                 theirs.push(request)
-        (one,) = here.crawl("tree", start=tree.url(9))
-        assert "Imported 2 requests from scrapy-redis into the frontier" in one.said()
+        (process,) = here.crawl("tree", start=tree.url(9))
+        assert "Imported 2 requests from scrapy-redis into the frontier" in process.output()
         below: set[int] = set()
         todo = [2, 3, 9]
         while todo:

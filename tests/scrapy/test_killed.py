@@ -16,7 +16,7 @@ import pytest
 
 from tests.scrapy.processes import Project, needs_scrapy_redis, project
 from tests.servers import Server, server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site, serving
 from tests.site.tree import Tree
 
@@ -29,14 +29,14 @@ _EVERY_SECONDS = 3.0
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with serving(tmp_path / "site", hosts=6) as one:
-        yield one
+    with serving(tmp_path / "site", hosts=6) as served:
+        yield served
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @dataclass
@@ -74,8 +74,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kille
     """A crawl on Shoal and one on scrapy-redis, at the same time and under the same kills."""
     needs_scrapy_redis()
     folder = tmp_path_factory.mktemp("killed")
-    pipelines = {"ITEM_PIPELINES": json.dumps({f"tests.scrapy.keeping.{name}": 300 for name in ("Keyed", "Keeping")})}
-    # Each process of scrapy-redis keeps the delay for itself: two of them ask as often as the fleet on Shoal.
+    pipelines = {
+        "ITEM_PIPELINES": json.dumps(
+            {f"tests.scrapy.pipelines.{name}": 300 for name in ("KeyedPipeline", "JsonLinesPipeline")}
+        )
+    }
+    # Each process of scrapy-redis keeps the delay for itself: two of them send as many requests as the fleet on Shoal.
     theirs = {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler", "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
         "SCHEDULER_PERSIST": 1, "DOWNLOAD_DELAY": 0.16,
@@ -98,7 +102,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kille
                 side.kill_one()
         deadline = time.monotonic() + 90
         while sum(side.go_on() for side in sides.values()):
-            assert time.monotonic() < deadline, [side.here.processes[-1].said()[-2000:] for side in sides.values()]
+            assert time.monotonic() < deadline, [side.here.processes[-1].output()[-2000:] for side in sides.values()]
             time.sleep(0.05)
         yield sides
 
@@ -121,10 +125,10 @@ def test_leases_of_a_killed_process_are_reaped_at_once_on_the_same_machine(site:
     """Its leases would last for ten minutes."""
     host = site.take(1)[0]
     url = site.at(host, "/", page("/slow"))
-    site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
+    site.at(host, "/slow", Response(fault="silent"), page(title="At last"))
     with project(tmp_path / "project", SHOAL_FRONTIER_LEASE_SECONDS=600) as here:
         first = here.start("tree", start=url)
-        wait_until(lambda: any(one.path == "/slow" for one in site.requests(host)), "it requests the page")
+        wait_until(lambda: any(request.path == "/slow" for request in site.requests(host)), "it requests the page")
         first.kill()
         here.crawl("tree", start=url)
         assert set(here.keys()) == {url, f"{url}slow"}
@@ -146,7 +150,7 @@ def test_a_start_url_is_in_the_frontier_before_it_leaves_its_key(
     }
     with project(tmp_path / "project", MAX_IDLE_TIME_BEFORE_CLOSE=1, **settings) as here:
         started = [here.start("feeding")]
-        wait_until(lambda: "Reading start URLs" in started[0].said(), "it reads")
+        wait_until(lambda: "Reading start URLs" in started[0].output(), "it reads")
         store.ask(push, "feeding:start_urls", *urls)
         for _ in range(2):
             # In the middle of taking them, wherever that is.

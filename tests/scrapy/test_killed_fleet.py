@@ -18,7 +18,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -33,8 +33,8 @@ _PAGES = 60
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with serving(tmp_path / "site", hosts=4) as one:
-        yield one
+    with serving(tmp_path / "site", hosts=4) as served:
+        yield served
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def here(tmp_path: Path) -> Iterator[Project]:
         "FEEDS": json.dumps({str(tmp_path / "items.jsonl"): {"format": "jsonlines"}}),
         "SHOAL_FRONTIER_LEASE_SECONDS": 3,
     }  # fmt: skip
-    with server(tmp_path / "store") as store, project(tmp_path / "project", REDIS_URL=store.url, **settings) as one:
-        yield one
+    with server(tmp_path / "store") as store, project(tmp_path / "project", REDIS_URL=store.url, **settings) as opened:
+        yield opened
 
 
 def _plant(site: Site, pages: list[str], rules: str, files: str) -> dict[str, list[str]]:
@@ -63,7 +63,7 @@ def _plant(site: Site, pages: list[str], rules: str, files: str) -> dict[str, li
         image_of[url] = [image]
         links = [*urls[3 * number + 1 : 3 * number + 4], f"http://{host}/private/{number}"]
         site.at(host, f"/{path}", page(*links, body=f'<img src="{image}">'))
-        site.at(files, f"/{number}.png", Answer(body=f"image {number}", type="image/png"))
+        site.at(files, f"/{number}.png", Response(body=f"image {number}", type="image/png"))
     return image_of
 
 
@@ -87,7 +87,7 @@ def test_a_repeatedly_killed_fleet_loses_nothing_and_keeps_every_delay(
     feed = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
     assert Counter(item["key"] for item in feed) == dict.fromkeys(image_of, 1)
     for item in feed:
-        assert [one["url"] for one in item["files"]] == image_of[item["key"]]
+        assert [file["url"] for file in item["files"]] == image_of[item["key"]]
         assert (tmp_path / "files" / item["files"][0]["path"]).read_text().startswith("image ")
     judge = site.judge()
     assert not judge.impolite(_DELAY)

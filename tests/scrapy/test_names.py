@@ -86,10 +86,10 @@ _STORES: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("settings", "url"), _STORES)
 def test_the_store_is_found_by_scrapy_redis_precedence(settings: dict[str, Any], url: str | None) -> None:
-    found = scrapy_redis_settings.store_url(Settings(settings), reads_start_urls=False)
-    assert found == url
-    if found is not None:
-        parse_address(found)
+    address = scrapy_redis_settings.store_url(Settings(settings), reads_start_urls=False)
+    assert address == url
+    if address is not None:
+        parse_address(address)
 
 
 @pytest.mark.parametrize("settings", [settings for settings, _ in _STORES])
@@ -99,11 +99,11 @@ def test_scrapy_redis_own_code_finds_the_same_store(settings: dict[str, Any]) ->
     from scrapy_redis.connection import get_redis_from_settings
 
     def where(client: Any) -> tuple[Any, ...]:
-        told = client.connection_pool.connection_kwargs
-        if "path" in told:
-            return told["path"], told.get("db") or 0, told.get("username"), told.get("password")
+        connection = client.connection_pool.connection_kwargs
+        if "path" in connection:
+            return connection["path"], connection.get("db") or 0, connection.get("username"), connection.get("password")
         defaults = {"host": "localhost", "port": 6379, "db": 0, "username": None, "password": None}
-        return tuple(told.get(name) or default for name, default in defaults.items())
+        return tuple(connection.get(name) or default for name, default in defaults.items())
 
     ours = scrapy_redis_settings.store_url(Settings(settings), reads_start_urls=True)
     assert ours is not None
@@ -127,12 +127,12 @@ def test_spiders_override_settings_and_settings_override_defaults_as_in_scrapy_r
     import scrapy_redis.spiders
     from scrapy.utils.test import get_crawler
 
-    found = []
+    spider_options = []
     for module in (scrapy_redis.spiders, shoal.scrapy):
         spider: Any = type("Books", (getattr(module, kind),), {"name": "books", **own})
         made = spider.from_crawler(get_crawler(spider, settings))
-        found.append((made.redis_key, made.redis_batch_size, made.redis_encoding))
-    assert found[0] == found[1]
+        spider_options.append((made.redis_key, made.redis_batch_size, made.redis_encoding))
+    assert spider_options[0] == spider_options[1]
 
 
 def test_a_spider_that_reads_start_urls_uses_localhost_by_default() -> None:
@@ -180,7 +180,7 @@ class _Spider:
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "expected"),
+    ("settings", "arguments", "expected"),
     [
         ({}, {}, "books"),
         # An upgrade that changes these takes running crawls from their projects.
@@ -189,10 +189,10 @@ class _Spider:
     ],
 )
 def test_a_crawl_is_named_by_its_key_or_by_spider_and_arguments(
-    settings: dict[str, Any], given: dict[str, Any], expected: str
+    settings: dict[str, Any], arguments: dict[str, Any], expected: str
 ) -> None:
     spider: Any = _Spider()
-    assert name_of(spider, Settings(settings), given) == expected
+    assert name_of(spider, Settings(settings), arguments) == expected
 
 
 def test_an_invalid_name_of_a_crawl_is_encoded_and_stays_distinct() -> None:
@@ -211,7 +211,7 @@ class _Tool:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         (7, "7", True),
         (7, 8, False),
@@ -223,6 +223,6 @@ class _Tool:
     ],
 )
 def test_arguments_are_distinguished_by_values_that_are_equal_in_every_process(
-    one: Any, other: Any, same: bool
+    first: Any, second: Any, same: bool
 ) -> None:
-    assert (digest({"a": one}) == digest({"a": other})) is same
+    assert (digest({"a": first}) == digest({"a": second})) is same

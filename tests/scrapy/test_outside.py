@@ -13,10 +13,10 @@ from shoal.frontier import Frontier
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import describe
 from shoal.operations.start import begin
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Response, page, redirect
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -31,9 +31,9 @@ def test_the_api_shows_a_scrapy_process_and_a_stop_is_its_reason_to_close(
 ) -> None:
     tree = site.plant(400, site.take(1), alike=0)
     with project(tmp_path / "project", scrapy=scrapy) as here:
-        one = here.start("tree", settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
+        process = here.start("tree", settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
         here.wait_for_items(2)
-        with served(tmp_path / "api", "--folder", here.folder / ".shoal") as api:
+        with serve_api(tmp_path / "api", "--folder", here.folder / ".shoal") as api:
             crawl = api.ask("GET", "/v1/crawls").json["crawls"][0]["id"]
             assert api.ask("GET", f"/v1/crawls/{crawl}").json["waiting"] == []
             refused = api.ask("POST", f"/v1/crawls/{crawl}/seeds", {"seeds": [tree.url(0)]})
@@ -44,15 +44,15 @@ def test_the_api_shows_a_scrapy_process_and_a_stop_is_its_reason_to_close(
             )
             worker = wait_until(
                 lambda: next((w for w in api.ask("GET", "/v1/workers").json["workers"] if w["pages"]), None),
-                "the process says how many pages it has", 30,
+                "the process reports how many pages it has", 30,
             )  # fmt: skip
             assert (worker["machine"], worker["version"]) == (platform.node(), version("shoal"))
             assert worker["pages_per_second"] > 0
             assert len(worker["spiders"]) == 2
             assert api.ask("POST", f"/v1/crawls/{crawl}/stop").status == 200
-            said = one.end()
-    assert "Spider closed (stopped)" in said
-    assert "'finish_reason': 'stopped'" in said
+            output = process.end()
+    assert "Spider closed (stopped)" in output
+    assert "'finish_reason': 'stopped'" in output
 
 
 async def test_a_stop_is_the_reason_to_close_of_a_process_that_did_not_know_of_it(site: Site, tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ async def test_a_stop_is_the_reason_to_close_of_a_process_that_did_not_know_of_i
         site.at(host, path, page())
     with project(tmp_path / "project") as here:
         start = site.at(host, "/", page(*paths))
-        one = here.start("without_heartbeats", settings={"DOWNLOAD_DELAY": 0.2}, start=start)
+        process = here.start("without_heartbeats", settings={"DOWNLOAD_DELAY": 0.2}, start=start)
         here.wait_for_items(2)
         async with await _frontier(here) as frontier:
             await frontier.crawls.stop((await anext(aiter(frontier.crawls.all()))).id)
-        assert "Spider closed (stopped)" in one.end()
+        assert "Spider closed (stopped)" in process.end()
 
 
 async def test_a_crawl_without_a_scrapy_process_is_reported(site: Site, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
 ) -> None:
     host = site.take(1)[0]
     for status in (500, 502, 503, 404):
-        site.at(host, f"/{status}", Answer(status=status, body="no"))
+        site.at(host, f"/{status}", Response(status=status, body="no"))
     site.at(host, "/200", page())
     with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
         here.crawl("giving_up", settings={"RETRY_TIMES": 1}, start=f"http://{host}")
@@ -104,21 +104,21 @@ async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
 
 def test_a_slot_that_the_spider_chose_stays_on_retries_and_redirects(site: Site, tmp_path: Path) -> None:
     host = site.take(1)[0]
-    site.at(host, "/flaky", Answer(status=503, body="not yet"), page())
+    site.at(host, "/flaky", Response(status=503, body="not yet"), page())
     site.at(host, "/moved", redirect("/there"))
     for path in ("/there", "/plain", "/next"):
         site.at(host, path, page())
     with project(tmp_path / "project") as here:
         here.crawl("slotted", start=f"http://{host}")
-        found = {item["key"]: item["slot"] for item in here.kept()}
-    assert found == {"/flaky": "mine", "/there": "mine", "/plain": "shoal", "/next": "shoal"}
+        slots = {item["key"]: item["slot"] for item in here.items()}
+    assert slots == {"/flaky": "mine", "/there": "mine", "/plain": "shoal", "/next": "shoal"}
 
 
 def test_our_duplicate_filter_works_with_scrapys_own_scheduler_too(site: Site, tmp_path: Path) -> None:
     tree = site.plant(6, [site.name()])
     settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler", "DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter"}
     with project(tmp_path / "project") as here:
-        one = here.crawl("tree", settings={**settings, "CLOSESPIDER_ITEMCOUNT": 60}, start=tree.url(0))[0]
-        assert "Spider closed (finished)" in one.said()
+        process = here.crawl("tree", settings={**settings, "CLOSESPIDER_ITEMCOUNT": 60}, start=tree.url(0))[0]
+        assert "Spider closed (finished)" in process.output()
         # Scrapy's start requests do not go through the filter.
         assert here.keys() == {**dict.fromkeys(tree.walk(), 1), tree.url(0): 2}

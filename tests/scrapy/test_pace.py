@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.hosts import Host
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -33,7 +33,7 @@ def test_a_resumed_crawl_uses_the_delay_of_the_process_that_resumes_it(site: Sit
     gaps = site.judge(*tree.hosts).gaps(tree.hosts[0])[before - 1 :]
     assert gaps
     assert min(gaps) >= 0.39, gaps
-    assert "now has delay 0.4 s, concurrency 1, order fifo (before: 0.1 s, 1, fifo)." in second.said()
+    assert "now has delay 0.4 s, concurrency 1, order fifo (before: 0.1 s, 1, fifo)." in second.output()
 
 
 def test_a_process_that_joins_with_other_limits_is_warned_that_they_apply_to_all(site: Site, here: Project) -> None:
@@ -41,11 +41,11 @@ def test_a_process_that_joins_with_other_limits_is_warned_that_they_apply_to_all
     first = here.start("tree", settings={"DOWNLOAD_DELAY": 0.4}, start=tree.url(0))
     here.wait_for_items(2)
     second = here.start("tree", settings={"DOWNLOAD_DELAY": 0.0}, start=tree.url(0))
-    for one in (first, second):
-        one.end()
+    for process in (first, second):
+        process.end()
     assert set(here.keys()) == tree.walk()
-    assert "WARNING: Crawl tree." in second.said()
-    assert "the settings of the last process to join apply to all." in second.said()
+    assert "WARNING: Crawl tree." in second.output()
+    assert "the settings of the last process to join apply to all." in second.output()
     gaps = site.judge(*tree.hosts).gaps(tree.hosts[0])
     assert min(gaps[-5:]) < 0.3, gaps
 
@@ -60,7 +60,7 @@ def test_hosts_with_their_own_download_slot_have_their_own_delay_and_concurrency
 ) -> None:
     slow, narrow, usual = site.take(3)
     for host in (slow, narrow, usual):
-        site.at(host, "*", Answer(body="<p>", after=0.1))
+        site.at(host, "*", Response(body="<p>", after=0.1))
     url = site.at(usual, "/", page(*(f"http://{host}/{n}" for n in range(6) for host in (slow, narrow, usual))))
     names = {host: host.rpartition(":")[0] for host in (slow, narrow)}
     slots = {names[slow]: {"delay": 0.4}, names[narrow]: {"concurrency": 1}, "a slot": {"delay": 5}}
@@ -72,8 +72,8 @@ def test_hosts_with_their_own_download_slot_have_their_own_delay_and_concurrency
         started = [here.start("tree", settings=settings, start=url) for _ in range(2)]
         wait_until(lambda: len(site.requests(slow)) > before + 2, "it is at work")
         assert asyncio.run(_host(store.url, slow)).delay_seconds == 0.4
-        for one in started:
-            one.end()
+        for process in started:
+            process.end()
         assert set(here.keys().values()) == {2}
         judge = site.judge(slow, narrow, usual)
         assert min(judge.gaps(slow)[before:]) >= 0.39, judge.gaps(slow)
@@ -104,8 +104,8 @@ def test_a_slot_removed_from_the_settings_is_forgotten_even_after_a_kill(site: S
 @pytest.mark.smoke
 def test_an_invalid_slot_is_named(site: Site, here: Project) -> None:
     settings = {"DOWNLOAD_SLOTS": json.dumps({"books.example": {"delay": -1}})}
-    one = here.start("tree", settings=settings, start=f"http://{site.take(1)[0]}/")
-    assert "Invalid DOWNLOAD_SLOTS entry {'delay': -1} for books.example: it must be" in one.end()
+    process = here.start("tree", settings=settings, start=f"http://{site.take(1)[0]}/")
+    assert "Invalid DOWNLOAD_SLOTS entry {'delay': -1} for books.example: it must be" in process.end()
 
 
 def test_the_download_delay_of_a_spider_applies(scrapy: str, site: Site, here: Project) -> None:

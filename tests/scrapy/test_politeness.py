@@ -8,7 +8,7 @@ import pytest
 from shoal.frontier import Frontier
 from shoal.politeness.robots_policy import RobotsCopy
 from tests.scrapy.processes import Project
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -32,7 +32,7 @@ def test_slots_of_a_host_are_counted_over_all_processes(site: Site, here: Projec
     paths = [f"/{number}" for number in range(24)]
     url = site.at(host, "/", page(*paths))
     for path in paths:
-        site.at(host, path, Answer(body="<p>slow", after=0.3))
+        site.at(host, path, Response(body="<p>slow", after=0.3))
     here.crawl("tree", count=2, settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 3}, start=url)
     assert len(here.keys()) == 25
     judge = site.judge(host)
@@ -48,14 +48,14 @@ def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(scrapy: str, site: 
         site.at(host, "*", page("/a", "/b", "/private/c", f"http://{second}/d"))
     started = here.crawl("tree", count=3, settings={"ROBOTSTXT_OBEY": 1}, start=f"http://{first}/a")
     judge = site.judge(first, second)
-    assert {item["key"] for item in here.kept()} == {
+    assert {item["key"] for item in here.items()} == {
         f"http://{first}/a", f"http://{first}/b", f"http://{second}/d", f"http://{second}/a", f"http://{second}/b",
     }  # fmt: skip
     assert [judge.paths(host).count("/robots.txt") for host in (first, second)] == [1, 1]
     assert not judge.unannounced()
     assert not judge.forbidden(lambda _, path: not path.startswith("/private"))
     assert not judge.impolite(0.3)
-    assert sum(one.stat("robotstxt/forbidden") for one in started) == 2
+    assert sum(process.stat("robotstxt/forbidden") for process in started) == 2
 
 
 def test_an_unavailable_robots_txt_postpones_its_host(site: Site, here: Project) -> None:
@@ -82,7 +82,7 @@ def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
     site.at(second, moved, robots("User-agent: *\nDisallow: /private\n", after=0.2))
     site.at(second, "/robots.txt", robots("User-agent: *\nDisallow: /closed\n", after=0.2))
     paths = [f"/{number}" for number in range(8)]
-    site.at(second, "*", Answer(body="<p>slow", after=0.2))
+    site.at(second, "*", Response(body="<p>slow", after=0.2))
     url = site.at(second, "/", page(*paths, f"http://{first}/a"))
     site.at(first, "*", page("/b", "/private", "/closed"))
     settings = {"ROBOTSTXT_OBEY": 1, "DOWNLOAD_DELAY": 0.1}
@@ -98,8 +98,8 @@ def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
     assert "/private" not in judge.paths(first)
     assert not judge.impolite(0.1)
     # No page before the rules are known.
-    known = next(one for one in judge.by_host[second] if one.path == moved)
-    assert all(one.began > known.ended for one in judge.by_host[first] if not one.is_robots)
+    known = next(request for request in judge.by_host[second] if request.path == moved)
+    assert all(request.began > known.ended for request in judge.by_host[first] if not request.is_robots)
 
 
 def test_two_hosts_whose_robots_txt_is_on_the_other_do_not_wait_for_each_other(site: Site, here: Project) -> None:
@@ -140,7 +140,7 @@ async def test_a_copy_that_is_a_day_old_is_confirmed_by_a_conditional_request(si
         await frontier.robots.write(host, name, msgspec.msgpack.encode([version, older, *rest]), known=True)
     here.crawl("tree", settings=settings, start=url)
     judge = site.judge(host)
-    first, again = (one for one in judge.requests if one.is_robots)
+    first, again = (request for request in judge.requests if request.is_robots)
     assert "if-none-match" not in first.headers
     assert (again.headers["if-none-match"], again.status) == ('"v1"', 304)
     assert judge.paths(host) == ["/robots.txt", "/", "/robots.txt", "/"]
@@ -153,7 +153,7 @@ def test_the_retry_after_of_a_robots_txt_is_kept(site: Site, here: Project) -> N
     url = site.at(host, "/", page())
     (process,) = here.crawl("tree", settings={"ROBOTSTXT_OBEY": 1}, start=url)
     assert set(here.keys()) == {url}
-    assert "paused for 1 s" in process.said()
+    assert "paused for 1 s" in process.output()
     assert min(site.judge(host).gaps(host)) < 2.5, "the server requested one second, not Shoal's own pause"
 
 
@@ -161,7 +161,7 @@ def test_autothrottle_slows_the_whole_fleet_down(site: Site, here: Project) -> N
     host = site.take(1)[0]
     url = site.at(host, "/", page(*(f"/{number}" for number in range(6))))
     for number in range(6):
-        site.at(host, f"/{number}", Answer(body="<p>slow", after=0.3))
+        site.at(host, f"/{number}", Response(body="<p>slow", after=0.3))
     settings = {"AUTOTHROTTLE_ENABLED": 1, "AUTOTHROTTLE_START_DELAY": 0.3}
     here.crawl("tree", count=2, settings=settings, start=url)
     judge = site.judge(host)
@@ -180,7 +180,7 @@ def test_a_cooling_host_does_not_delay_others(site: Site, here: Project) -> None
     settings = {"DOWNLOAD_DELAY": 0.1, "CONCURRENT_REQUESTS": 2}
     here.crawl("tree", settings=settings, start=url)
     requests = site.requests(slow, quick)
-    places = [number for number, one in enumerate(requests) if one.host == quick]
+    places = [number for number, request in enumerate(requests) if request.host == quick]
     assert len(places) == 20
     assert places[-1] < len(requests) - 10, "the quick host's pages are through long before the slow one's"
 
@@ -189,11 +189,11 @@ def test_a_host_whose_slots_are_all_taken_does_not_delay_others(site: Site, here
     """In Scrapy alone the slow host's requests would wait in its slot, and all of CONCURRENT_REQUESTS with them."""
     slow, quick = site.take(2)
     tree = site.plant(20, [quick], alike=0)
-    site.at(slow, "*", Answer(body="<p>slow", after=0.4))
+    site.at(slow, "*", Response(body="<p>slow", after=0.4))
     url = site.at(slow, "/", page(*(f"/{number}" for number in range(10)), tree.url(0)))
     here.crawl("tree", settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 1, "CONCURRENT_REQUESTS": 4}, start=url)
     requests = site.requests(slow, quick)
-    places = [number for number, one in enumerate(requests) if one.host == quick]
+    places = [number for number, request in enumerate(requests) if request.host == quick]
     assert len(places) == 20
     assert len(requests) == 31
     assert places[-1] < len(requests) - 4, "the quick host's pages are through while the slow one's still come"
@@ -227,7 +227,7 @@ def test_urls_that_scrapys_own_parser_forbids_are_forbidden(site: Site, here: Pr
     agent = "Mozilla/5.0 (compatible; MyBot/1.0; +https://example.org/bot)"
     settings = {"ROBOTSTXT_OBEY": 1, "USER_AGENT": agent}
     here.crawl("errbacks", settings=settings, urls=",".join(f"http://{host}{path}" for path in paths))
-    causes = {item["key"].removeprefix(f"http://{host}"): item["cause"] for item in here.kept()}
+    causes = {item["key"].removeprefix(f"http://{host}"): item["cause"] for item in here.items()}
     forbidden = "IgnoreRequest"
     assert causes == {
         "/a": forbidden, "/a?anyway": 200, "/b": 200, "/c": 200, "/a?own": 200, "/b?own": forbidden,

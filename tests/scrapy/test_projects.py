@@ -18,8 +18,8 @@ import pytest
 
 from tests.scrapy.processes import QUIET, SPIDERS, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
-from tests.site.answers import Answer, page
 from tests.site.judge import Judge
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -35,8 +35,8 @@ Arguments = list[dict[str, str]]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,11 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with project(folder) as here:
         here.run([sys.executable, "-m", "scrapy", "startproject", "books"]).end()
     settings = folder / "books" / "books" / "settings.py"
-    more = {"ITEM_PIPELINES": {"tests.scrapy.keeping.Keeping": 1}, "DOWNLOAD_DELAY": _DELAY, "ROBOTSTXT_OBEY": False}
+    more = {
+        "ITEM_PIPELINES": {"tests.scrapy.pipelines.JsonLinesPipeline": 1},
+        "DOWNLOAD_DELAY": _DELAY,
+        "ROBOTSTXT_OBEY": False,
+    }
     settings.write_text(settings.read_text() + "".join(f"{name} = {value!r}\n" for name, value in more.items()))
     return folder / "books"
 
@@ -55,17 +59,17 @@ class Runs:
     """The three runs of one project: the items of each, and what the site saw of each."""
 
     def __init__(self, site: Site, host: str) -> None:
-        self.kept: dict[str, Counter[str]] = {}
+        self.items: dict[str, Counter[str]] = {}
         self._site = site
         self._host = host
 
     def judge(self, run: str) -> Judge:
-        return Judge(one for one in self._site.requests(self._host) if one.headers.get("user-agent") == run)
+        return Judge(request for request in self._site.requests(self._host) if request.headers.get("user-agent") == run)
 
     def check(self, expected: set[str]) -> None:
-        assert set(self.kept["alone"]) == expected
+        assert set(self.items["alone"]) == expected
         for run in ("one", "four"):
-            assert self.kept[run] == self.kept["alone"], run
+            assert self.items[run] == self.items["alone"], run
             assert self.judge(run).counts() == self.judge("one").counts(), run
             assert not self.judge(run).impolite(_DELAY), run
 
@@ -84,19 +88,19 @@ def _run(
             place = folder / run
             shutil.copytree(stock, place)
             here = running[run] = stack.enter_context(project(place))
-            given = {"KEPT": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
-            given |= _OURS if run != "alone" else alone or {}
-            words = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+            options = {"ITEMS_FILE": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
+            options |= _OURS if run != "alone" else alone or {}
+            words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
             for more in plan:
                 named = [word for name, value in more.items() for word in ("-a", f"{name}={value}")]
                 here.run([sys.executable, "-m", "scrapy", "crawl", spider, *words, *named], place)
         for run, here in running.items():
             for process in here.processes:
-                said = process.end()
-                assert "Closing spider (finished)" in said, said[-2000:]
+                output = process.end()
+                assert "Closing spider (finished)" in output, output[-2000:]
                 # Without a network, tldextract logs that it cannot fetch its list, and uses its own.
-                assert run == "alone" or "Traceback" not in said or "tldextract" in said, said[-3000:]
-            runs.kept[run] = here.keys()
+                assert run == "alone" or "Traceback" not in output or "tldextract" in output, output[-3000:]
+            runs.items[run] = here.keys()
     return runs
 
 
@@ -131,15 +135,15 @@ def test_a_login_form_opens_the_session_of_all_processes(site: Site, stock: Path
         '<form action="/session" method="post"><input type="hidden" name="token" value="t"><input name="user"></form>'
     )
     start = site.at(host, "/login", page(body=form))
-    inside = Answer(body=f'<a href="{tree.url(0)}">in</a>', headers=(("Set-Cookie", "session=s3cret; Path=/"),))
+    inside = Response(body=f'<a href="{tree.url(0)}">in</a>', headers=(("Set-Cookie", "session=s3cret; Path=/"),))
     site.at(host, "/session", inside)
     runs = _run(_with(stock, "login", tmp_path), tmp_path, site, host, "login", arguments=[{"start": start}])
     runs.check(tree.walk() | {f"http://{host}/session"})
     for run in ("one", "four"):
         requests = runs.judge(run).requests
-        assert [one.method for one in requests if one.path == "/session"] == ["POST"]
-        behind = [one for one in requests if one.path.startswith("/p/")]
-        assert {one.headers.get("cookie") for one in behind} == {"session=s3cret"}
+        assert [request.method for request in requests if request.path == "/session"] == ["POST"]
+        behind = [request for request in requests if request.path.startswith("/p/")]
+        assert {request.headers.get("cookie") for request in behind} == {"session=s3cret"}
 
 
 def test_processes_with_different_arguments_run_separate_crawls(site: Site, stock: Path, tmp_path: Path) -> None:

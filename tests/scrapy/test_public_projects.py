@@ -18,7 +18,7 @@ from shoal.scrapy.shim import VERSION
 from tests.scrapy.packages import source_of
 from tests.scrapy.processes import QUIET, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
-from tests.site.answers import Answer, html, page, robots
+from tests.site.responses import Response, html, page, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -35,14 +35,14 @@ import shoal.scrapy.shim
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project", DOWNLOAD_DELAY=_DELAY, ROBOTSTXT_OBEY=1) as one:
-        yield one
+    with project(tmp_path / "project", DOWNLOAD_DELAY=_DELAY, ROBOTSTXT_OBEY=1) as opened:
+        yield opened
 
 
 def _quotes(site: Site, host: str, pages: int) -> set[str]:
@@ -58,7 +58,7 @@ def _quotes(site: Site, host: str, pages: int) -> set[str]:
                 f'<div class="tags"><a class="tag" href="/tag/{index}/">t{index}</a></div></div>'
             )
         following = f'<li class="next"><a href="/page/{number + 1}/">Next</a></li>' if number < pages else ""
-        site.at(host, "/" if number == 1 else f"/page/{number}/", Answer(body=html(body=quotes + following)))
+        site.at(host, "/" if number == 1 else f"/page/{number}/", Response(body=html(body=quotes + following)))
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /tag/\n"))
     return texts
 
@@ -69,7 +69,7 @@ def test_a_project_like_quotesbot_works(site: Site, here: Project, count: int) -
     texts = _quotes(site, host, 5)
     here.crawl("quotes", count=count, start=f"http://{host}/")
     assert here.keys() == dict.fromkeys(texts, 1)
-    assert all(item["tags"] == [f"t{item['key'][-1]}"] for item in here.kept())
+    assert all(item["tags"] == [f"t{item['key'][-1]}"] for item in here.items())
     assert not site.judge(host).repeated()
     assert not site.judge(host).impolite(_DELAY)
 
@@ -81,12 +81,12 @@ def test_a_project_like_booksbot_works(site: Site, here: Project, count: int) ->
         books = "".join(f'<article class="book"><a href="/book/{number}-{n}">b</a></article>' for n in range(8))
         following = f'<li class="next"><a href="/page-{number + 1}.html">next</a></li>' if number < 3 else ""
         path = "/" if number == 1 else f"/page-{number}.html"
-        site.at(host, path, Answer(body=html(body=books + following)))
+        site.at(host, path, Response(body=html(body=books + following)))
         for n in range(8):
             body = f"<h1>Book {number}-{n}</h1><table><tr><th>Price</th><td>{number}.{n}0</td></tr></table>"
-            site.at(host, f"/book/{number}-{n}", Answer(body=html(body=body)))
+            site.at(host, f"/book/{number}-{n}", Response(body=html(body=body)))
     here.crawl("catalogue", count=count, start=f"http://{host}/")
-    assert {item["key"]: item["price"] for item in here.kept()} == {
+    assert {item["key"]: item["price"] for item in here.items()} == {
         f"Book {number}-{n}": f"{number}.{n}0" for number in range(1, 4) for n in range(8)
     }
     assert max(here.keys().values()) == 1
@@ -102,7 +102,7 @@ def test_a_project_like_a_tutorial_of_scrapy_redis_works(site: Site, here: Proje
     started = here.crawl("quotes_from_redis", count=3, settings={"REDIS_URL": store.url})
     assert here.keys() == dict.fromkeys(texts, 1)
     assert not site.judge(host).impolite(_DELAY)
-    assert all("Traceback" not in one.said() for one in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store: Server, tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store:
     first, second = site.take(2)
     tree = site.plant(12, [first])
     site.at(second, "/", page(title="One page"))
-    given = {**QUIET, "REDIS_URL": store.url, "DOWNLOAD_DELAY": _DELAY, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
-    given["DOWNLOADER_MIDDLEWARES"] = json.dumps({"scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None})
-    words = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+    options = {**QUIET, "REDIS_URL": store.url, "DOWNLOAD_DELAY": _DELAY, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
+    options["DOWNLOADER_MIDDLEWARES"] = json.dumps({"scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None})
+    words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
     store.ask("RPUSH", "mycrawler:start_urls", tree.url(0))
     store.ask("RPUSH", "myspider:start_urls", json.dumps({"url": f"http://{second}/"}))
     with project(folder) as here:
@@ -128,8 +128,8 @@ def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store:
             domain = host.partition(":")[0]
             here.run([sys.executable, "-m", "scrapy", "crawl", spider, "-a", f"domain={domain}", *words], folder)
         for process in here.processes:
-            assert "Closing spider (finished)" in (said := process.end()), said[-3000:]
-            assert "Traceback" not in said, said[-3000:]
+            assert "Closing spider (finished)" in (output := process.end()), output[-3000:]
+            assert "Traceback" not in output, output[-3000:]
     items = [json.loads(item) for item in store.ask("LRANGE", "mycrawler_redis:items", 0, -1)]
     assert sorted(item["url"] for item in items) == sorted(tree.walk())
     assert {item["spider"] for item in items} == {"mycrawler_redis"}

@@ -11,18 +11,18 @@ import pytest
 
 from tests.scrapy.processes import ROOT, Process, Project, project
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full
 
 _SPIDER = """
 import scrapy
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 class Books(scrapy.Spider):
     name = "books"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)
@@ -40,15 +40,20 @@ class Books(scrapy.Spider):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with serving(tmp_path / "site", hosts=1) as one:
-        yield one
+    with serving(tmp_path / "site", hosts=1) as served:
+        yield served
 
 
 def _start(here: Project, callback: str, url: str, **settings: object) -> Process:
     spider = here.folder / f"{callback}.py"
     spider.write_text(_SPIDER.format(callback=callback))
-    given = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": here.folder / "kept", **here.settings, **settings}
-    options = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+    scrapy_settings = {
+        "SCHEDULER": "shoal.scrapy.Scheduler",
+        "ITEMS_FILE": here.folder / "kept",
+        **here.settings,
+        **settings,
+    }
+    options = [word for name, value in scrapy_settings.items() for word in ("-s", f"{name}={value}")]
     return here.run([sys.executable, "-m", "scrapy", "runspider", str(spider), *options, "-a", f"start={url}"])
 
 
@@ -65,14 +70,14 @@ def test_requests_without_their_callback_stay_until_a_process_has_it(site: Site,
     with project(tmp_path / "project") as here:
         _start(here, "new", start, CLOSESPIDER_ITEMCOUNT=1, DOWNLOAD_DELAY=0.5).end()
         old = _start(here, "old", start)
-        said = old.end()
-        assert said.count("has no method 'new'") == 1, said
-        assert "Closing spider (missing_callback)" in said or "Spider closed (missing_callback)" in said
+        output = old.end()
+        assert output.count("has no method 'new'") == 1, output
+        assert "Closing spider (missing_callback)" in output or "Spider closed (missing_callback)" in output
         shown = _shoal(here, "failed", _crawl(here))
         assert shown == ""
         assert "Spider closed (finished)" in _start(here, "new", start).end()
         assert books <= set(here.keys())
-        assert {item["by"] for item in here.kept() if "by" in item} == {"new"}
+        assert {item["by"] for item in here.items() if "by" in item} == {"new"}
 
 
 def test_two_versions_of_a_spider_share_a_crawl(site: Site, tmp_path: Path) -> None:
@@ -81,7 +86,7 @@ def test_two_versions_of_a_spider_share_a_crawl(site: Site, tmp_path: Path) -> N
         new = _start(here, "new", start)
         here.wait_for_items(3)
         old = _start(here, "old", start)
-        wait_until(lambda: "has no method 'new'" in old.said() or old.popen.poll() is not None, "it was given one")
+        wait_until(lambda: "has no method 'new'" in old.output() or old.popen.poll() is not None, "it was given one")
         new.end()
         old.end()
         assert set(here.keys()) == {start, *books}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 
 
 def _program(here: Project, *runs: dict[str, Any], at_once: bool = False) -> Process:
-    settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": str(here.folder / "kept"), **here.settings}
+    settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "ITEMS_FILE": str(here.folder / "kept"), **here.settings}
     order = json.dumps({"settings": settings, "at_once": at_once, "runs": runs})
     return here.run([sys.executable, "-m", "tests.scrapy.program", order])
 
@@ -25,8 +25,8 @@ def _program(here: Project, *runs: dict[str, Any], at_once: bool = False) -> Pro
 def test_a_second_run_in_the_same_process_starts_from_scratch(scrapy: str, site: Site, here: Project) -> None:
     here.scrapy = scrapy
     tree = site.plant(5, site.take(1), alike=0)
-    given = {"start": tree.url(0), "channel_id": "1"}
-    _program(here, given, given).end()
+    arguments = {"start": tree.url(0), "channel_id": "1"}
+    _program(here, arguments, arguments).end()
     once = {f"1 {url}" for url in tree.walk()}
     assert here.keys().keys() == once
     assert all(count % 2 == 0 for count in here.keys().values()), here.keys()
@@ -54,11 +54,11 @@ def test_a_program_and_the_command_line_share_a_crawl(site: Site, tmp_path: Path
 
 def test_names_do_not_contain_the_values_of_arguments(site: Site, here: Project) -> None:
     tree = site.plant(2, site.take(1))
-    (one,) = here.crawl("tree", start=tree.url(0), password="s3cr3t-Arg", _job="9")
+    (process,) = here.crawl("tree", start=tree.url(0), password="s3cr3t-Arg", _job="9")
     argv = [sys.executable, "-m", "shoal", "crawls"]
-    told = subprocess.run(
+    listing = subprocess.run(
         argv, cwd=here.folder, capture_output=True, text=True, timeout=60, check=True, env={"PYTHONPATH": f"{ROOT}/src"}
     ).stdout
-    assert "tree.password.start-" in told
-    assert "s3cr3t" not in told
-    assert "s3cr3t" not in one.said()
+    assert "tree.password.start-" in listing
+    assert "s3cr3t" not in listing
+    assert "s3cr3t" not in process.output()

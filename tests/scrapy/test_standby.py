@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Process, Project, project
 from tests.servers import Server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -32,14 +32,14 @@ def here(store: Server, tmp_path: Path) -> Iterator[Project]:
         path.touch()
     for name in ("channel", "errbacks"):
         shutil.copy(SPIDERS / f"{name}.py", spiders)
-    given = {
+    options = {
         **QUIET, "SCHEDULER": "shoal.scrapy.Scheduler", "REDIS_URL": store.url, "SPIDER_MODULES": ["shop.spiders"],
-        "KEPT": str(folder / "kept"), "DOWNLOAD_DELAY": 0.05, "RETRY_TIMES": 0,
+        "ITEMS_FILE": str(folder / "kept"), "DOWNLOAD_DELAY": 0.05, "RETRY_TIMES": 0,
     }  # fmt: skip
-    (folder / "shop" / "settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in given.items()))
+    (folder / "shop" / "settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in options.items()))
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
-    with project(folder) as one:
-        yield one
+    with project(folder) as opened:
+        yield opened
 
 
 def _standby(here: Project) -> Process:
@@ -67,14 +67,14 @@ def test_a_submitted_spider_runs_on_the_processes_that_wait(
     assert tree.url(0) not in _shoal(here, store, "show", name, "--json"), "a value can be a password"
     waiting = [_standby(here) for _ in range(2)]
     wait_until(lambda: len(here.keys()) == 10, "the first crawl is made")
-    said = _shoal(here, store, *submitted, "channel_id=8", "--wait")
-    assert said.startswith("channel.channel_id.start-")
+    output = _shoal(here, store, *submitted, "channel_id=8", "--wait")
+    assert output.startswith("channel.channel_id.start-")
     assert set(here.keys()) == {f"{channel} {url}" for channel in ("7", "8") for url in tree.walk()}
     for process in waiting:
         process.popen.send_signal(signal.SIGTERM)
         process.end()
         assert process.popen.returncode == 0
-        assert "Traceback" not in process.said()
+        assert "Traceback" not in process.output()
     assert not site.judge().impolite(0.05)
 
 
@@ -95,8 +95,8 @@ def test_a_running_spider_closes_when_its_process_is_stopped_and_another_resumes
 def test_a_process_that_cannot_find_submitted_crawls_reports_why(here: Project, tmp_path: Path) -> None:
     settings = here.folder / "shop" / "settings.py"
     settings.write_text(settings.read_text() + "SCHEDULER_QUEUE_KEY = 'one'\n")
-    said = _standby(here).end()
-    assert said == "SCHEDULER_QUEUE_KEY is set: submitted crawls are named by their spider and its arguments.\n"
+    output = _standby(here).end()
+    assert output == "SCHEDULER_QUEUE_KEY is set: submitted crawls are named by their spider and its arguments.\n"
     outside = here.run([sys.executable, "-m", "shoal.scrapy"], tmp_path).end()
     assert outside.startswith("SCHEDULER is 'scrapy.core.scheduler.Scheduler': set it to")
     assert here.run([sys.executable, "-m", "shoal.scrapy", "x"]).end().startswith("Usage: python -m shoal.scrapy")
@@ -107,7 +107,7 @@ def test_every_tool_shows_a_crawl_of_scrapy_under_one_name(
 ) -> None:
     good, bad = site.take(2)
     site.at(good, "*", page())
-    site.at(bad, "*", Answer(status=503))
+    site.at(bad, "*", Response(status=503))
     urls = ",".join([f"http://{good}/1", f"http://{bad}/1"])
     here.run([sys.executable, "-m", "scrapy", "crawl", "errbacks", "-a", f"urls={urls}"]).end()
     (name,) = re.findall(r"errbacks\.urls-\w+@1", _shoal(here, store, "crawls"))
@@ -115,10 +115,12 @@ def test_every_tool_shows_a_crawl_of_scrapy_under_one_name(
     assert name in shown
     assert f"http://{bad}/1" in _shoal(here, store, "failed", name)
     assert bad in _shoal(here, store, "hosts", bad)
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         crawl = api.ask("GET", f"/v1/crawls/{name}").json
         assert crawl["id"] == name
         assert (crawl["counts"]["stored"], crawl["counts"]["failed"]) == (1, 1)
-        assert [one["url"] for one in api.ask("GET", f"/v1/crawls/{name}/failed").json["failed"]] == [f"http://{bad}/1"]
+        assert [failure["url"] for failure in api.ask("GET", f"/v1/crawls/{name}/failed").json["failed"]] == [
+            f"http://{bad}/1"
+        ]
         metrics = api.ask("GET", "/metrics").raw.decode()
         assert "shoal_pages_total 1.0" in metrics

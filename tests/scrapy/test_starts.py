@@ -10,7 +10,7 @@ import pytest
 
 from tests.scrapy.processes import Project, needs_scrapy_redis, project
 from tests.servers import Server, server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def here(store: Server, tmp_path: Path) -> Iterator[Project]:
     store.ask("FLUSHALL")
     with project(
         tmp_path / "project", REDIS_HOST="127.0.0.1", REDIS_PORT=store.port, MAX_IDLE_TIME_BEFORE_CLOSE=1
-    ) as one:
-        yield one
+    ) as opened:
+        yield opened
 
 
 def test_start_urls_of_every_form_become_requests(site: Site, store: Server, here: Project) -> None:
@@ -42,29 +42,29 @@ def test_start_urls_of_every_form_become_requests(site: Site, store: Server, her
     form = {"url": f"{base}/form", "method": "POST", "field": "value"}
     messages = [f"{base}/plain", json.dumps(whole), json.dumps(form), "{not json and no url", json.dumps({"no": "url"})]
     store.ask("RPUSH", "feeding:start_urls", *messages)
-    said = here.crawl("feeding")[0].said()
-    found = {item["key"].removeprefix(base): item for item in here.kept()}
-    assert found.keys() == {"/plain", "/json", "/form"}
-    assert found["/plain"]["method"] == "GET"
-    assert found["/json"] == {
+    output = here.crawl("feeding")[0].output()
+    items = {item["key"].removeprefix(base): item for item in here.items()}
+    assert items.keys() == {"/plain", "/json", "/form"}
+    assert items["/plain"]["method"] == "GET"
+    assert items["/json"] == {
         "key": f"{base}/json", "method": "PUT", "body": "some", "meta": "m", "header": "h", "cookies": "c=1",
         "priority": 7,
     }  # fmt: skip
-    assert (found["/form"]["method"], found["/form"]["body"]) == ("POST", "field=value")
+    assert (items["/form"]["method"], items["/form"]["body"]) == ("POST", "field=value")
     assert store.ask("LLEN", "feeding:start_urls") == 0
-    assert "cannot handle the start URL '{not json and no url'" in said
+    assert "cannot handle the start URL '{not json and no url'" in output
     assert b"{not json and no url" in store.ask("LRANGE", "feeding:start_urls:dead", 0, -1)
-    assert "has no url" in said
+    assert "has no url" in output
 
 
 def test_a_url_that_is_pushed_again_is_visited_again(site: Site, store: Server, here: Project) -> None:
     host = site.take(1)[0]
     url = site.at(host, "/", page())
-    one = here.start("feeding", settings={"REDIS_START_URLS_AS_ZSET": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 3})
+    process = here.start("feeding", settings={"REDIS_START_URLS_AS_ZSET": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 3})
     for times in (1, 2):
         store.ask("ZADD", "feeding:start_urls", 5, url)
         wait_until(lambda: here.keys()[url] == times, f"visited {times} times")  # noqa: B023
-    one.end()
+    process.end()
     assert here.keys() == {url: 2}
 
 
@@ -72,13 +72,13 @@ def test_start_urls_are_read_while_the_spider_is_busy(site: Site, store: Server,
     slow, fresh = site.take(2)
     tree = site.plant(400, [slow], alike=0)
     url = site.at(fresh, "/", page())
-    one = here.start("tree_from_redis", settings={"DOWNLOAD_DELAY": 0.1})
+    process = here.start("tree_from_redis", settings={"DOWNLOAD_DELAY": 0.1})
     store.ask("RPUSH", "trees", tree.url(0))
     here.wait_for_items(3)
     store.ask("RPUSH", "trees:more", url)
     wait_until(lambda: here.keys()[url] == 1, "the second host's page, while the first is at work")
     assert len(here.keys()) < 300
-    one.kill()
+    process.kill()
 
 
 def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
@@ -88,15 +88,15 @@ def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
     here.scrapy = oldest
     tree = site.plant(40, site.take(2))
     started = [here.start("written_for_scrapy_redis") for _ in range(2)]
-    for one in started:
-        wait_until(lambda: "Spider opened" in one.said(), "both are there")  # noqa: B023
+    for process in started:
+        wait_until(lambda: "Spider opened" in process.output(), "both are there")  # noqa: B023
     store.ask("LPUSH", "written:urls", tree.url(0))
-    for one in started:
-        one.end()
+    for process in started:
+        process.end()
     assert set(here.keys()) == tree.walk()
     assert sum(here.keys().values()) == 41
-    assert {item["key"] for item in here.kept() if item["pushed"]} == {tree.url(0)}
-    assert all("Traceback" not in one.said() for one in started)
+    assert {item["key"] for item in here.items() if item["pushed"]} == {tree.url(0)}
+    assert all("Traceback" not in process.output() for process in started)
 
 
 @pytest.mark.smoke
@@ -120,7 +120,7 @@ def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, st
 def test_a_pipeline_that_overrides_scrapy_redis_method_is_called(site: Site, store: Server, here: Project) -> None:
     pytest.importorskip("redis")
     tree = site.plant(3, site.take(1), alike=0)
-    pipelines = json.dumps({"tests.scrapy.keeping.IntoSet": 300})
+    pipelines = json.dumps({"tests.scrapy.pipelines.SetPipeline": 300})
     here.crawl("tree", settings={"ITEM_PIPELINES": pipelines}, start=tree.url(0))
     assert {member.decode() for member in store.ask("SMEMBERS", "tree:set")} == tree.walk()
 
@@ -143,17 +143,17 @@ def test_fields_of_a_message_without_a_method_become_a_query(site: Site, store: 
     site.at(host, "*", page())
     store.ask("RPUSH", "feeding:start_urls", json.dumps({"url": f"http://{host}/list", "page": "2"}))
     here.crawl("feeding")
-    assert [(item["key"], item["method"], item["body"]) for item in here.kept()] == [
+    assert [(item["key"], item["method"], item["body"]) for item in here.items()] == [
         (f"http://{host}/list?page=2", "GET", "")
     ]
 
 
 def test_a_key_of_another_type_is_reported_with_the_setting(store: Server, here: Project) -> None:
     store.ask("RPUSH", "feeding:start_urls", "http://127.0.0.1/")
-    said = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].said()
+    output = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].output()
     assert (
         "Cannot read start URLs: 'feeding:start_urls' is a list, but is read as a set because "
-        "REDIS_START_URLS_AS_SET is set." in said
+        "REDIS_START_URLS_AS_SET is set." in output
     )
     assert store.ask("LLEN", "feeding:start_urls") == 1
 
@@ -193,6 +193,6 @@ def test_statistics_of_all_processes_are_read_and_removed_by_the_last_one(
     tree = site.plant(12, site.take(2))
     settings = {"STATS_CLASS": "shoal.scrapy.RedisStatsCollector", "CONCURRENT_REQUESTS": 1}
     here.crawl("counting", count=2, settings=settings, start=tree.url(0))
-    totals = [item["total"] for item in here.kept() if "total" in item]
+    totals = [item["total"] for item in here.items() if "total" in item]
     assert totals == [2, 2]
     assert store.ask("EXISTS", "counting:stats") == 0

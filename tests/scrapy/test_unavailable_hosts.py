@@ -14,7 +14,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -25,13 +25,13 @@ _UNRESOLVED = {"DNSLookupError", "CannotResolveHostError"}
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project", ROBOTSTXT_OBEY=1, RETRY_TIMES=1) as one:
-        yield one
+    with project(tmp_path / "project", ROBOTSTXT_OBEY=1, RETRY_TIMES=1) as opened:
+        yield opened
 
 
 def _causes(here: Project) -> dict[str, set[str]]:
     causes: dict[str, set[str]] = {}
-    for item in here.kept():
+    for item in here.items():
         causes.setdefault(item["key"], set()).add(str(item["cause"]))
     return causes
 
@@ -51,10 +51,10 @@ def test_each_errback_of_a_host_that_never_responds_gets_the_cause(site: Site, h
     assert all(causes[url] <= _UNRESOLVED for url in unresolved), causes
     assert causes[f"http://{well}/"] == {"200"}
     assert max(here.keys().values()) == 1
-    said = "\n".join(one.said() for one in started)
-    assert "(robots.txt: refused): its requests fail" in said
-    assert "(robots.txt: unresolved): its requests fail" in said
-    assert "timed out" not in said
+    output = "\n".join(process.output() for process in started)
+    assert "(robots.txt: refused): its requests fail" in output
+    assert "(robots.txt: unresolved): its requests fail" in output
+    assert "timed out" not in output
 
 
 def test_a_host_whose_robots_txt_keeps_failing_is_given_up(site: Site, here: Project) -> None:
@@ -81,17 +81,17 @@ def test_files_of_a_host_whose_robots_txt_is_unavailable_fail_with_a_warning(sit
     well, dead = site.take(2)
     site.shut(dead)
     image = f"http://{dead}/a.png"
-    url = site.at(well, "/", Answer(body=f'<img src="{image}">'))
-    (one,) = here.crawl("with_files", settings={"FILES_STORE": here.folder / "files"}, start=url)
+    url = site.at(well, "/", Response(body=f'<img src="{image}">'))
+    (process,) = here.crawl("with_files", settings={"FILES_STORE": here.folder / "files"}, start=url)
     assert set(here.keys()) == {url}
-    assert "(robots.txt: refused)" in one.said()
-    (warning,) = [line for line in one.said().splitlines() if image in line and "WARNING" in line]
+    assert "(robots.txt: refused)" in process.output()
+    (warning,) = [line for line in process.output().splitlines() if image in line and "WARNING" in line]
     assert "refused" in warning
-    assert "Forbidden by robots.txt" not in one.said()
+    assert "Forbidden by robots.txt" not in process.output()
 
 
 def test_a_crawl_with_dead_late_and_redirected_hosts_finishes_by_itself(site: Site, here: Project) -> None:
-    """One host is dead, one answers its robots.txt with 503 for 30 s, and the robots.txt of others are elsewhere."""
+    """One host is dead, one serves its robots.txt with 503 for 30 s, and others redirect theirs to another host."""
     dead, late, moved, to_dead, to_late = site.take(5)
     site.shut(dead)
     site.at(late, "/robots.txt", robots("busy", status=503))
@@ -103,7 +103,7 @@ def test_a_crawl_with_dead_late_and_redirected_hosts_finishes_by_itself(site: Si
         site.at(host, "/a", page())
     urls = [f"http://{host}{path}" for host in (dead, late, moved, to_dead, to_late) for path in ("/a", "/b")]
     processes = [here.start("errbacks", urls=",".join(urls)) for _ in range(2)]
-    wait_until(lambda: any(one.host == late for one in site.requests(late)), "the late host is requested")
+    wait_until(lambda: any(request.host == late for request in site.requests(late)), "the late host is requested")
     time.sleep(30)
     site.at(late, "/robots.txt", robots("User-agent: *\nDisallow: /b\n"))
     for process in processes:

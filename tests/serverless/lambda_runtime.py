@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers import WAIT_SECONDS
-from tests.system.commanding import ROOT
+from tests.system.shell import ROOT
 
 _API = "/2018-06-01/runtime"
 
@@ -115,8 +115,8 @@ class Function:
 @contextmanager
 def function(folder: Path, **environ: str) -> Iterator[Function]:
     folder.mkdir()
-    one = Function(folder, environ)
+    opened = Function(folder, environ)
     try:
-        yield one
+        yield opened
     finally:
-        one.close()
+        opened.close()

@@ -39,9 +39,9 @@ def post(store: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
             raw = body if isinstance(body, bytes) else json.dumps(body).encode()
             connection.request(method, "/", raw, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
-            answer = response.status, json.loads(response.read())
+            result = response.status, json.loads(response.read())
             connection.close()
-            return answer
+            return result
 
         yield send
         server.shutdown()

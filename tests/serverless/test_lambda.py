@@ -14,9 +14,9 @@ from shoal.serverless import lambda_handler
 from tests.deploy.helm import missing
 from tests.serverless.lambda_runtime import Function, function
 from tests.servers import Server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
@@ -29,8 +29,8 @@ def handler(store: Server, tmp_path: Path) -> Iterator[Function]:
     with function(
         tmp_path / "function", SHOAL_STORE=store.url, SHOAL_OUTPUTS_DEFAULT=f"{store.url}/0/results",
         SHOAL_FETCH_ALLOW_NETWORKS="127.0.0.0/8", SHOAL_WORKER_GRACE_SECONDS="2", SHOAL_FRONTIER_LEASE_SECONDS="4",
-    ) as one:  # fmt: skip
-        yield one
+    ) as opened:  # fmt: skip
+        yield opened
 
 
 def records(store: Server) -> list[str]:
@@ -39,10 +39,10 @@ def records(store: Server) -> list[str]:
 
 def submit(shell: Shell, store: Server, name: str, url: str, delay: float) -> None:
     shell.environ["SHOAL_OUTPUTS_DEFAULT"] = f"{store.url}/0/results"
-    ran = shell.run(
+    result = shell.run(
         "submit", "--store", store.url, "--scope", "any", "--delay", delay, "--out", "default", "--name", name, url
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
 
 
 def test_scheduled_invocations_continue_a_crawl_and_hold_no_lease_between_them(
@@ -129,7 +129,7 @@ def test_a_batch_of_a_queue_fails_partially_and_invalid_requests_become_dead_let
             if not messages:
                 break
             event = {"Records": [_record(message) for message in messages]}
-            failures = {one["itemIdentifier"] for one in handler.invoke(event, 30)["batchItemFailures"]}
+            failures = {failure["itemIdentifier"] for failure in handler.invoke(event, 30)["batchItemFailures"]}
             failed.append(len(failures))
             for message in messages:
                 if message["MessageId"] not in failures:
@@ -150,8 +150,8 @@ def test_a_message_that_is_delivered_twice_is_one_crawl(
     message = {"MessageId": "m-1", "Body": json.dumps({"seeds": [site.at(name, "/")]}), "ReceiptHandle": ""}
     for _ in range(2):
         assert handler.invoke({"Records": [_record(message)]}, 30) == {"batchItemFailures": []}
-    ran = shell.run("crawls", "--store", store.url)
-    assert ran.out.count("m-1-") == 1, ran.out
+    result = shell.run("crawls", "--store", store.url)
+    assert result.out.count("m-1-") == 1, result.out
 
 
 def test_all_records_of_a_fifo_queue_after_a_failure_are_kept_in_order(
@@ -160,9 +160,14 @@ def test_all_records_of_a_fifo_queue_after_a_failure_are_kept_in_order(
     (name,) = site.take()
     good = json.dumps({"seeds": [site.at(name, "/")]})
     batch = [_record({"MessageId": str(n), "Body": body}, ".fifo") for n, body in enumerate((good, "bad", good))]
-    assert [one["itemIdentifier"] for one in handler.invoke({"Records": batch}, 30)["batchItemFailures"]] == ["1", "2"]
+    assert [failure["itemIdentifier"] for failure in handler.invoke({"Records": batch}, 30)["batchItemFailures"]] == [
+        "1",
+        "2",
+    ]
     batch = [{**record, "eventSourceARN": "arn:aws:sqs:eu-west-1:1:plain"} for record in batch]
-    assert [one["itemIdentifier"] for one in handler.invoke({"Records": batch}, 30)["batchItemFailures"]] == ["1"]
+    assert [failure["itemIdentifier"] for failure in handler.invoke({"Records": batch}, 30)["batchItemFailures"]] == [
+        "1"
+    ]
 
 
 def _record(message: dict[str, Any], suffix: str = "") -> dict[str, Any]:

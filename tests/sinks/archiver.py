@@ -14,7 +14,7 @@ from shoal.model.response import Response
 from shoal.sinks import open_sink
 
 
-def answer(number: int, **more: Any) -> Capture:
+def capture_of(number: int, **more: Any) -> Capture:
     """Of a body that is the same for the same number, between nothing and 40 KB, half of it without pattern."""
     source = random.Random(number)
     size = source.choice((0, 10, 2000, 20_000))
@@ -41,7 +41,7 @@ async def main(uri: str, worker: str) -> None:
     batch = 0
     while numbers := ask("lease"):
         batch += 1
-        captures = [answer(number, started_at=time.time()) for number in numbers]
+        captures = [capture_of(number, started_at=time.time()) for number in numbers]
         receipt = json.dumps([f"{worker} {batch}", [capture.key for capture in captures]])
         await sink.write(captures, receipt.encode())
         refused = ask("acknowledge", receipt)

@@ -37,8 +37,10 @@ class Database:
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def uri(self, database: str = "shoal", *, login: str = f"shoal:{QUOTED}", port: int = 0, **query: str) -> str:
-        asked = "&".join(f"{name}={value}" for name, value in query.items())
-        return f"{self.scheme}://{login}@127.0.0.1:{port or self.port}/{database}" + (f"?{asked}" if asked else "")
+        parameters = "&".join(f"{name}={value}" for name, value in query.items())
+        return f"{self.scheme}://{login}@127.0.0.1:{port or self.port}/{database}" + (
+            f"?{parameters}" if parameters else ""
+        )
 
     def sql(self, statement: str, database: str = "shoal") -> bytes:
         return self.client(self, statement, database)
@@ -49,9 +51,9 @@ class Database:
                 self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 **_as_user(self.user),
             )  # fmt: skip
-        wait_until(self.answers, f"{self.argv[0]} answers; see {self.folder / 'log'}")
+        wait_until(self.responds, f"{self.argv[0]} answers; see {self.folder / 'log'}")
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -130,7 +132,7 @@ def postgresql(*, durable: bool = False) -> Iterator[Database]:
 
 
 def _psql(server: Database, statement: str, database: str) -> bytes:
-    # Before there is another one, the cluster answers for the database that every cluster has.
+    # Until the database of the tests exists, the check uses the one that every cluster has.
     name = "postgres" if statement == "SELECT 1" else database
     argv = ["psql", "-h", "127.0.0.1", "-p", str(server.port), "-U", "shoal", "-XAtq", "-v", "ON_ERROR_STOP=1", name]
     environment = os.environ | {"PGPASSWORD": PASSWORD, "PGCLIENTENCODING": "UTF8", "PGTZ": "UTC"}

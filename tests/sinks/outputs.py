@@ -185,9 +185,9 @@ def read_parquet_items(path: Path) -> list[dict[str, Any]]:
         return []
     with contextlib.closing(duckdb.connect()) as connection:
         source = f"read_parquet('{path}/*.parquet', union_by_name = true)"
-        found = connection.execute(f"SELECT * REPLACE (epoch_ms(_fetched_at) AS _fetched_at) FROM {source}")  # noqa: S608
-        names = [column[0] for column in found.description]
-        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = connection.execute(f"SELECT * REPLACE (epoch_ms(_fetched_at) AS _fetched_at) FROM {source}")  # noqa: S608
+        names = [column[0] for column in result.description]
+        rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
     items = []
     for row in rows:
         at = row["_fetched_at"]
@@ -217,9 +217,9 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         return []
     with contextlib.closing(duckdb.connect()) as connection:
         query = f"SELECT * REPLACE (epoch_ms(fetched_at) AS fetched_at) FROM '{path}/*.parquet'"  # noqa: S608
-        found = connection.execute(query)
-        names = [column[0] for column in found.description]
-        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = connection.execute(query)
+        names = [column[0] for column in result.description]
+        rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
     for row in rows:
         at = row["fetched_at"]
         row["fetched_at"] = shown(at and datetime.datetime.fromtimestamp(at / 1000, datetime.UTC))
@@ -287,17 +287,17 @@ OUTPUTS = (
 
 @dataclass
 class Store:
-    """Takes each key once, from whichever batch says it first, and answers to the same receipt the same."""
+    """Accepts each key once, from the first batch that has it. The same receipt gets the same reply."""
 
     taken: Counter[RecordKey] = field(default_factory=Counter)
-    answers: dict[bytes, list[RecordKey]] = field(default_factory=dict)
+    replies: dict[bytes, list[RecordKey]] = field(default_factory=dict)
 
     def acknowledge(self, receipt: bytes) -> list[RecordKey]:
-        if receipt not in self.answers:
+        if receipt not in self.replies:
             keys = keys_of(receipt)
-            self.answers[receipt] = [key for key in keys if key in self.taken]
+            self.replies[receipt] = [key for key in keys if key in self.taken]
             self.taken.update(key for key in keys if key not in self.taken)
-        return self.answers[receipt]
+        return self.replies[receipt]
 
     async def replay(self, receipt: bytes) -> list[RecordKey]:
         return self.acknowledge(receipt)

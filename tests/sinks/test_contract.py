@@ -162,15 +162,15 @@ class Fleet:
                 kind, *more = json.loads(line)
                 if kind == "lease":
                     waiting = self.waiting()
-                    some = self.random.sample(waiting, min(self.batch, len(waiting)))
+                    batch_numbers = self.random.sample(waiting, min(self.batch, len(waiting)))
                     # Some that others have written, or write now.
-                    answer: Any = some and some + self.random.sample(self.numbers, self.batch // 10)
+                    reply: Any = batch_numbers and batch_numbers + self.random.sample(self.numbers, self.batch // 10)
                     if killer is None and kill_after_seconds is not None:
                         killer = asyncio.get_running_loop().call_later(kill_after_seconds, process.kill)
                 else:
-                    answer = self.store.acknowledge(more[0].encode())
+                    reply = self.store.acknowledge(more[0].encode())
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(json.dumps(answer).encode() + b"\n")
+                    process.stdin.write(json.dumps(reply).encode() + b"\n")
                     process.stdin.flush()
         finally:
             if killer is not None:
@@ -192,7 +192,7 @@ async def test_four_processes_write_ten_thousand_records_with_repeated_keys(outp
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
     await fleet.merge()
     assert output.keys(tmp_path) == dict.fromkeys(urls(range(10_000)), 1)
-    assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
+    assert sum(len(refused) for refused in fleet.store.replies.values()) > 100, "keys were repeated"
 
 
 # Compressed lines are written as plain ones are.
@@ -269,8 +269,8 @@ def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Ou
                 receipt = receipt_of("", records)
                 await sink.write(records, receipt)
                 # The fake store of this process: one line is one reply. Pages that end in 7 belong to another worker.
-                with journal.open("ab", buffering=0) as answers:
-                    answers.write(receipt + b"\n")
+                with journal.open("ab", buffering=0) as acknowledged:
+                    acknowledged.write(receipt + b"\n")
                 await sink.commit([key for key in urls(range(first, first + 3)) if key[1].endswith("7")])
             await sink.close()
 
@@ -323,11 +323,11 @@ def fill(ballast: Path) -> None:
 @pytest.mark.full
 async def test_a_sink_waits_for_a_full_disk_and_loses_nothing(file: Output, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
-        told: list[str] = []
+        troubles: list[str] = []
         trouble = asyncio.Event()
 
         def on_trouble(sentence: str) -> None:
-            told.append(sentence)
+            troubles.append(sentence)
             trouble.set()
 
         sink = await opened(file, folder, on_trouble=on_trouble)
@@ -337,11 +337,11 @@ async def test_a_sink_waits_for_a_full_disk_and_loses_nothing(file: Output, tmp_
         fill(ballast)
         write = asyncio.create_task(sink.write([page(n, text="x" * 20_000) for n in range(2, 30)], b"receipt"))
         await asyncio.wait_for(trouble.wait(), WAIT_SECONDS)
-        assert told == [f"output {folder / file.name} has no space left on its disk; waiting"]
+        assert troubles == [f"output {folder / file.name} has no space left on its disk; waiting"]
         assert not write.done()
         ballast.unlink()
         await asyncio.wait_for(write, WAIT_SECONDS)
-        assert told[1:] == [""]
+        assert troubles[1:] == [""]
         await sink.commit(())
         await sink.close()
         await seen(file, folder)

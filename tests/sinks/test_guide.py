@@ -26,7 +26,7 @@ PAGES = [("https://site.example/1", "Page 1"), ("https://site.example/2", "Page 
 def statements(section: str) -> list[str]:
     text = GUIDE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
     blocks = re.findall(r"```sql\n(.*?)```", text, re.S)
-    return [one.strip() for block in blocks for one in block.split(";") if one.strip()]
+    return [statement.strip() for block in blocks for statement in block.split(";") if statement.strip()]
 
 
 async def filled(uri: str, records: Sequence[Stored] = RECORDS, *, spider: bool = False) -> None:
@@ -106,10 +106,10 @@ async def test_the_archive_is_read_as_the_guide_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = Response(
+    response = Response(
         url="https://site.example/1", status=200, headers=(("content-type", "text/html"),), body=b"<p>one"
     )
-    await filled("warc:archive", [Capture(crawl="crawl", page=answer)])
+    await filled("warc:archive", [Capture(crawl="crawl", page=response)])
     (program,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text().split("\n## Archives\n")[1], re.S)
     exec(compile(program, "guide", "exec"), {})  # noqa: S102 - it is what the page says
     assert capsys.readouterr().out == "https://site.example/1 6\n"

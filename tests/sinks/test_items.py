@@ -153,8 +153,8 @@ async def test_a_revisited_page_has_the_items_of_the_last_visit(output: Output, 
         visit(3, item(3)),
         visit(3, status=0, error="timeout"),
     )
-    found = [(row["url"][-1], row["spider"], row["number"], row["data"].get("new")) for row in rows]
-    assert found == [("1", "books", 1, 1), ("1", "books", 3, 3), ("1", "other", 1, None), ("2", "books", 1, None)]
+    items = [(row["url"][-1], row["spider"], row["number"], row["data"].get("new")) for row in rows]
+    assert items == [("1", "books", 1, 1), ("1", "books", 3, 3), ("1", "other", 1, None), ("2", "books", 1, None)]
 
 
 @pytest.mark.parametrize("output", DATABASES, indirect=True, ids=lambda output: output.name)
@@ -218,7 +218,7 @@ async def test_a_sink_can_be_used_after_a_cancelled_write_of_items(output: Outpu
 
 
 def expected_items(numbers: Any) -> set[tuple[str, str]]:
-    return {one.key for number in numbers for one in items_of(number)}
+    return {item.key for number in numbers for item in items_of(number)}
 
 
 def check_whole(output: Output, folder: Path) -> None:
@@ -234,7 +234,7 @@ async def test_four_processes_write_items_with_repeated_keys(output: Output, tmp
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
     await fleet.merge()
     assert output.item_keys(tmp_path) == dict.fromkeys(expected_items(range(1500)), 1)
-    assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
+    assert sum(len(refused) for refused in fleet.store.replies.values()) > 100, "keys were repeated"
     if output.has_pages_too:
         check_whole(output, tmp_path)
 
@@ -351,8 +351,8 @@ async def test_sqlite_can_extract_fields_of_items(tmp_path: Path) -> None:
     await sink.write(visit(1, item(1)), b"")
     await sink.close()
     with sqlite3.connect(path) as connection:
-        found = connection.execute("SELECT data->>'$.title', data->>'$.price', number FROM items").fetchall()
-    assert found == [("Book 1/1", 9.5, 1)]
+        selected = connection.execute("SELECT data->>'$.title', data->>'$.price', number FROM items").fetchall()
+    assert selected == [("Book 1/1", 9.5, 1)]
 
 
 async def test_a_table_of_items_of_another_program_is_refused_before_the_crawl(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def shown(path: Path) -> list[int]:
 
 
 def crash(sink: Any) -> None:
-    """What the end of a process does to a part: its lock is gone, its file stays as it is."""
+    """Do to a part what the end of a process does: the lock is released, the file stays."""
     sink._part._path = Path("/nonexistent/closed.open")
     sink._part.close()
     sink._part = None
@@ -90,9 +90,9 @@ async def test_a_large_part_is_closed_when_its_batch_is_acknowledged(
     monkeypatch.setattr(jsonl.JsonLinesSink, "part_bytes", 1000)
     sink = await opened(path)
     await sink.write([page(1)], b"")
-    assert [one.suffix for one in parts.iterdir()] == [".open"]
+    assert [part.suffix for part in parts.iterdir()] == [".open"]
     await sink.commit(())
-    assert [one.suffix for one in parts.iterdir()] == [".done"]
+    assert [part.suffix for part in parts.iterdir()] == [".done"]
     await sink.close()
 
 
@@ -116,7 +116,7 @@ async def test_a_part_is_closed_when_an_ending_command_requests_it(path: Path, p
 
 
 async def test_a_part_that_its_worker_still_holds_is_not_merged(path: Path) -> None:
-    """Another supervisor does not know the names of our workers; the lock tells it."""
+    """Another supervisor does not know the names of these workers. It sees the lock."""
     sink = await opened(path)
     await put(sink, 1)
     await merge(str(path), live=(), replay=no_replay)
@@ -310,8 +310,8 @@ async def test_an_unfinished_merge_is_undone_only_in_the_file_it_was_written_to(
     sink = await opened(path)
     await put(sink, 1)
     await sink.close()
-    found = path.stat()
-    (parts / "state").write_text(json.dumps({"length": 0, "file": [found.st_dev, found.st_ino]}))
+    stat = path.stat()
+    (parts / "state").write_text(json.dumps({"length": 0, "file": [stat.st_dev, stat.st_ino]}))
     path.rename(path.with_name("taken away"))
     path.write_text('{"url":"https://site.example/90"}\n')
     await merge(str(path), live=(), replay=no_replay)
@@ -359,5 +359,5 @@ def test_a_record_is_one_line_for_every_reader() -> None:
     for record in (Record(crawl="c", url="u", title=text), item):
         line = jsonl.json_line(record).decode()
         assert line.splitlines() == [line.removesuffix("\n")]
-        found = json.loads(line)
-        assert text in (found.get("title"), (found.get("data") or {}).get("t"))
+        parsed = json.loads(line)
+        assert text in (parsed.get("title"), (parsed.get("data") or {}).get("t"))

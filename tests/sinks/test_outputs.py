@@ -200,8 +200,8 @@ def test_no_driver_is_imported_to_parse_a_uri() -> None:
         "drivers = [known.driver for known in technologies() if known.driver]\n"
         "print(len(drivers), *(driver for driver in drivers if driver in sys.modules))"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "5\n"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "5\n"
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ def records(*numbers: int, crawl: str = "c") -> list[Record]:
 
 async def rest(uri: str, behind: Cursor | None = None, **how: Any) -> list[str]:
     """The URLs of all pages from here on. A place goes over the wire as JSON."""
-    found: list[str] = []
+    urls: list[str] = []
     for _ in range(100):
         rows, behind = await page(uri, "c", PAGE, after=behind, **how)
-        found += [row.url for row in rows]
+        urls += [row.url for row in rows]
         if behind is None:
-            return found
+            return urls
         assert len(rows) == PAGE
         behind = json.loads(json.dumps(behind))
     raise AssertionError("it has no end")
@@ -75,15 +75,15 @@ async def test_items_are_read_in_pages(output: Output, tmp_path: Path) -> None:
         for n in range(20)
     ]
     uri = await written(output.uri(tmp_path), *items, spider=True)
-    found: list[Any] = []
+    numbers: list[Any] = []
     behind: Cursor | None = None
     while True:
         rows, behind = await page(uri, "c", 3, after=behind, items=True)
         # CSV has no types.
-        found += [int(row.data["n"]) for row in rows if isinstance(row, Item)]
+        numbers += [int(row.data["n"]) for row in rows if isinstance(row, Item)]
         if behind is None:
             break
-    assert sorted(found) == list(range(20))
+    assert sorted(numbers) == list(range(20))
 
 
 async def test_a_forged_cursor_is_refused_or_harmless(output: Output, tmp_path: Path) -> None:

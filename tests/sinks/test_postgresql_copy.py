@@ -30,9 +30,9 @@ async def many(database: Database, name: str, **values: Any) -> None:
 
 
 def seen(database: Database, name: str, column: str) -> set[Any]:
-    found = rows(database, name)
-    assert len(found) == len(MANY)
-    return {row[column] for row in found}
+    stored = rows(database, name)
+    assert len(stored) == len(MANY)
+    return {row[column] for row in stored}
 
 
 async def blocked(database: Database, name: str, statement: str) -> asyncio.subprocess.Process:
@@ -52,8 +52,8 @@ async def released(psql: asyncio.subprocess.Process) -> None:
 
 
 def waits(database: Database, name: str) -> bool:
-    asked = f"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{name}'::regclass"  # noqa: S608
-    return database.sql(asked).strip() == b"1"
+    query = f"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{name}'::regclass"  # noqa: S608
+    return database.sql(query).strip() == b"1"
 
 
 async def test_many_new_pages_are_copied(database: Database, table: str) -> None:
@@ -111,14 +111,14 @@ async def test_a_sink_can_be_used_after_a_cancelled_copy(database: Database, tab
 
 @pytest.mark.parametrize("text", ["half \ud800 of a pair", "a NUL \0 inside"])
 async def test_a_text_that_copy_refuses_is_stored_anyway(database: Database, table: str, text: str) -> None:
-    told: list[str] = []
-    async with opened(database.uri(table=table), told) as sink:
+    troubles: list[str] = []
+    async with opened(database.uri(table=table), troubles) as sink:
         await sink.write([page(number, title=text) for number in MANY], b"")
         assert seen(database, table, "title") == {text.replace("\ud800", "\ufffd").replace("\0", "\ufffd")}
         # Within a transaction, too.
         pages = [page(number + 1000, title=text, spider="books") for number in MANY]
         await sink.write([*pages, item(1100)], b"")
-    assert told == []
+    assert troubles == []
     assert len(rows(database, table)) == 2 * len(MANY)
 
 

@@ -43,14 +43,14 @@ async def written(uri: str, *records: Record | Item, spider: bool = False) -> st
     return uri
 
 
-async def found(uri: str, **how: Any) -> list[Record | Item]:
+async def read_all(uri: str, **how: Any) -> list[Record | Item]:
     return [record async for batch in read(uri, **how) for record in batch]
 
 
 async def test_every_field_of_a_record_is_read_back(output: Output, tmp_path: Path) -> None:
     plain = Record(crawl="c", url="https://a.example/b", status=200)
     uri = await written(output.uri(tmp_path), FULL, plain)
-    back = {record.url: record for record in await found(uri)}
+    back = {record.url: record for record in await read_all(uri)}
     assert len(back) == 2
     assert back[plain.url] == plain
     # Milliseconds are what an output has of a moment.
@@ -64,27 +64,27 @@ async def test_records_that_were_read_are_written_again_unchanged(output: Output
     before = output.read(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
-    await written(output.uri(other), *await found(uri))
+    await written(output.uri(other), *await read_all(uri))
     assert output.read(other) == before
 
 
 async def test_one_crawl_is_read_and_a_crawl_without_rows_is_reported(output: Output, tmp_path: Path) -> None:
     records = [Record(crawl=crawl, url=f"https://a.example/{n}") for crawl in ("c", "d") for n in range(3)]
     uri = await written(output.uri(tmp_path), *records)
-    assert {record.key for record in await found(uri, crawl="d")} == {record.key for record in records[3:]}
+    assert {record.key for record in await read_all(uri, crawl="d")} == {record.key for record in records[3:]}
     with pytest.raises(UnknownCrawl, match="has no page of crawl 'x'"):
-        await found(uri, crawl="x")
+        await read_all(uri, crawl="x")
 
 
 async def test_only_some_columns_are_read(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), FULL)
-    (record,) = await found(uri, crawl="c", columns=("crawl", "url", "depth", "redirects"))
+    (record,) = await read_all(uri, crawl="c", columns=("crawl", "url", "depth", "redirects"))
     assert record == Record(crawl="c", url=FULL.url, depth=3, redirects=FULL.redirects)
 
 
 async def test_items_are_read_back(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), ITEM, spider=True)
-    (item,) = await found(uri, items=True)
+    (item,) = await read_all(uri, items=True)
     assert isinstance(item, Item)
     assert moment(item) == moment(ITEM)
     expected = ITEM
@@ -152,19 +152,19 @@ async def test_an_invalid_output_is_reported_in_one_sentence(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SinkRefused, match=sentence):
-        await found(str(tmp_path / name.partition("/")[0]))
+        await read_all(str(tmp_path / name.partition("/")[0]))
 
 
 async def test_a_line_without_a_line_break_is_not_read_yet(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"crawl": "c", "url": "u"}\n{"crawl": "c", "url": "v"}')
-    assert [record.url for record in await found(str(path))] == ["u"]
+    assert [record.url for record in await read_all(str(path))] == ["u"]
 
 
 async def test_a_missing_output_is_reported_and_not_created(tmp_path: Path) -> None:
     for name in ("a.db", "a.jsonl", "a.parquet"):
         with pytest.raises(InvalidInput, match="There is no output"):
-            await found(str(tmp_path / name))
+            await read_all(str(tmp_path / name))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,13 +174,13 @@ async def test_a_missing_or_foreign_table_is_reported_and_not_created(
 ) -> None:
     server: Database = request.getfixturevalue(service)
     with pytest.raises(SinkRefused, match="has no table nothing_here of Shoal"):
-        await found(server.uri(table="nothing_here"))
+        await read_all(server.uri(table="nothing_here"))
     with pytest.raises(SinkRefused, match="has no table nothing_here_items"):
-        await found(server.uri(table="nothing_here"), items=True)
+        await read_all(server.uri(table="nothing_here"), items=True)
     with pytest.raises(SinkRefused, match="check user and password"):
-        await found(server.uri(login="shoal:s3cret"))
+        await read_all(server.uri(login="shoal:s3cret"))
     with pytest.raises(SinkUnavailable, match="cannot be reached") as raised:
-        await found(server.uri(port=free_port()))
+        await read_all(server.uri(port=free_port()))
     assert "pass" not in str(raised.value)
 
 

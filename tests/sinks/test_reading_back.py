@@ -31,7 +31,7 @@ from tests.sinks.test_reading import FULL
 HOSTILE = ["'); DROP TABLE x; --", "a\0b", "half \ud83d", "😀", "=1+1", "\r\n", '"', "\\u0000", "</script>", "\u2028"]
 
 
-async def found(uri: str, **how: Any) -> list[Any]:
+async def read_all(uri: str, **how: Any) -> list[Any]:
     async with aclosing(records(uri, **how)) as batches:
         return [record async for batch in batches for record in batch]
 
@@ -50,7 +50,7 @@ async def send(uri: str, *batches: list[Any], spider: bool = False) -> str:
 def lines(rows: list[Any]) -> list[Any]:
     """Rows as JSON lines have them."""
     return sorted(
-        (json.loads(json_line(encodable(row))) for row in rows), key=lambda one: json.dumps(one, sort_keys=True)
+        (json.loads(json_line(encodable(row))) for row in rows), key=lambda row: json.dumps(row, sort_keys=True)
     )
 
 
@@ -71,16 +71,16 @@ async def test_a_stream_can_be_read_repeatedly_and_gives_each_record_once(stream
     )
     expected = lines([FULL, texts[0], page(1, title="newest"), *texts[2:]])
     for _ in range(2):
-        assert lines(await found(stream)) == expected
-    assert lines(await found(stream, crawl="crawl")) == [one for one in expected if one["crawl"] == "crawl"]
-    with pytest.raises(UnknownCrawl, match="has no record of crawl 'x'") as told:
-        await found(stream, crawl="x")
-    assert "hunter2" not in str(told.value)
+        assert lines(await read_all(stream)) == expected
+    assert lines(await read_all(stream, crawl="crawl")) == [row for row in expected if row["crawl"] == "crawl"]
+    with pytest.raises(UnknownCrawl, match="has no record of crawl 'x'") as error:
+        await read_all(stream, crawl="x")
+    assert "hunter2" not in str(error.value)
 
 
 async def test_an_unchanged_page_keeps_its_message(stream: str) -> None:
     await send(stream, [page(1, etag='"a"')], [page(1, status=304, text="", title="", fetched_at=1700000009.0)])
-    (record,) = await found(stream)
+    (record,) = await read_all(stream)
     assert (record.title, record.status, record.etag) == ("Page 1", 200, '"a"')
     assert int(record.fetched_at) < 1700000009
 
@@ -88,17 +88,17 @@ async def test_an_unchanged_page_keeps_its_message(stream: str) -> None:
 async def test_a_long_stream_is_read_in_pages(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_BYTES", 30_000)
     await send(stream, [page(number) for number in range(300)], [page(number) for number in range(200, 400)])
-    assert len({record.key for record in await found(stream)}) == len(await found(stream)) == 400
+    assert len({record.key for record in await read_all(stream)}) == len(await read_all(stream)) == 400
 
 
 async def test_items_of_a_stream_are_read_back(stream: str) -> None:
     items = [item(1, number, {"text": text, "n": [number]}) for number, text in enumerate(HOSTILE, 1)]
     await send(stream, items, items[:3], spider=True)
-    assert lines(await found(stream)) == lines(await found(stream, items=True)) == lines(items)
+    assert lines(await read_all(stream)) == lines(await read_all(stream, items=True)) == lines(items)
 
 
 async def test_an_empty_stream_gives_nothing(valkey: Server) -> None:
-    assert await found(f"{valkey.url}/0/nothing-here") == await found(f"{valkey.url}/0/nothing-here?stream") == []
+    assert await read_all(f"{valkey.url}/0/nothing-here") == await read_all(f"{valkey.url}/0/nothing-here?stream") == []
 
 
 async def test_a_list_that_others_consume_is_not_read_with_gaps(valkey: Server) -> None:
@@ -115,17 +115,17 @@ async def test_a_foreign_stream_is_reported_in_one_sentence(valkey: Server, brok
     valkey.ask("RPUSH", "strange", "no json")
     valkey.ask("XADD", "strange-stream", "*", "a", "b")
     with pytest.raises(SinkRefused, match=r"A message of redis://.*/0/strange is not a record of Shoal"):
-        await found(f"{valkey.url}/0/strange")
+        await read_all(f"{valkey.url}/0/strange")
     with pytest.raises(SinkRefused, match="is not a record of Shoal"):
-        await found(f"{valkey.url}/0/strange-stream?stream")
+        await read_all(f"{valkey.url}/0/strange-stream?stream")
     with pytest.raises(SinkRefused, match="WRONGTYPE"):
-        await found(f"{valkey.url}/0/strange-stream")
+        await read_all(f"{valkey.url}/0/strange-stream")
     with pytest.raises(SinkRefused, match="check user and password"):
-        await found(f"redis://:wrong@127.0.0.1:{valkey.port}/0/x")
+        await read_all(f"redis://:wrong@127.0.0.1:{valkey.port}/0/x")
     with pytest.raises(SinkUnavailable, match="cannot be reached"):
-        await found(f"redis://127.0.0.1:{free_port()}/0/x")
+        await read_all(f"redis://127.0.0.1:{free_port()}/0/x")
     with pytest.raises(InvalidInput, match="cannot be read back: an exchange does not store messages"):
-        await found("amqp://u:secret@127.0.0.1:1/x")
+        await read_all("amqp://u:secret@127.0.0.1:1/x")
 
 
 # Tables of spiders
@@ -145,18 +145,20 @@ async def test_items_of_a_table_per_spider_are_read_back(database: Database) -> 
     database.sql("CREATE TABLE back_items_strange (id INT)")
     await send(f"{database.uri(table='back_items')}&table_per_spider", [item(9)], spider=True)
     nul = "\ufffd" if database.scheme == "postgresql" else "\0"
-    assert lines(await found(uri, items=True)) == lines([encodable(one, nul=nul) for one in items])
-    assert [one.url for one in await found(uri, items=True, crawl="crawl") if one.spider == "other"] == [items[2].url]
+    assert lines(await read_all(uri, items=True)) == lines([encodable(item, nul=nul) for item in items])
+    assert [item.url for item in await read_all(uri, items=True, crawl="crawl") if item.spider == "other"] == [
+        items[2].url
+    ]
     with pytest.raises(UnknownCrawl):
-        await found(uri, items=True, crawl="x")
+        await read_all(uri, items=True, crawl="x")
     with pytest.raises(SinkRefused, match=r"has no table none_items_\.\.\. of Shoal"):
-        await found(f"{database.uri(table='none')}&table_per_spider", items=True)
+        await read_all(f"{database.uri(table='none')}&table_per_spider", items=True)
 
 
 async def test_a_field_with_a_reserved_or_duplicate_name_is_not_lost(database: Database) -> None:
     uri = f"{database.uri(table='doubled')}&table_per_spider"
     await send(uri, [item(1, data={"Price": 1, "price": "x", "id": "i", "extra": [1], "none": None})], spider=True)
-    (back,) = await found(uri, items=True)
+    (back,) = await read_all(uri, items=True)
     assert back.data == {"price_": 1, "price": "x", "id": "i", "extra": [1]}
 
 
@@ -164,7 +166,7 @@ async def test_a_spider_with_a_long_name_is_read_too(database: Database) -> None
     uri = f"{database.uri(table='long')}&table_per_spider"
     items = [item(number, spider="s" * 90 + str(number)) for number in range(3)]
     await send(uri, items, spider=True)
-    assert lines(await found(uri, items=True)) == lines(items)
+    assert lines(await read_all(uri, items=True)) == lines(items)
 
 
 # Archives
@@ -173,7 +175,7 @@ HOST = "https://a.example"
 HTML = "<title>{}</title><p>Text of {} <a href=/b>b</a>"
 
 
-def answer(path: str, at: float = 1.0, **more: Any) -> Capture:
+def capture_of(path: str, at: float = 1.0, **more: Any) -> Capture:
     headers = {"content-type": "text/html; charset=utf-8"} | more.pop("headers", {})
     body = more.pop("body", HTML.format(path, path).encode())
     values: dict[str, Any] = {"status": 200, "address": "127.0.0.1", "http_version": "1.1", "bytes_received": 99} | more
@@ -184,16 +186,20 @@ def answer(path: str, at: float = 1.0, **more: Any) -> Capture:
 
 async def archived(folder: Path, *batches: list[Capture]) -> dict[str, Record]:
     uri = await send(f"warc:{folder}", *batches)
-    return {record.url.removeprefix(HOST): record for record in await found(uri)}
+    return {record.url.removeprefix(HOST): record for record in await read_all(uri)}
 
 
 async def test_archived_responses_become_the_rows_of_their_pages(tmp_path: Path) -> None:
     pdf = {"content-type": "application/pdf", "etag": '"e"', "x-robots-tag": "noindex"}
-    answers = [answer("/", 1700000000.657, http_version="2"), answer("/gone", status=404), answer("/empty", body=b"")]
-    answers.append(answer("/x", body=b"%PDF", headers=pdf))
+    responses = [
+        capture_of("/", 1700000000.657, http_version="2"),
+        capture_of("/gone", status=404),
+        capture_of("/empty", body=b""),
+    ]
+    responses.append(capture_of("/x", body=b"%PDF", headers=pdf))
     for number, text in enumerate(HOSTILE):
-        answers.append(answer(f"/{number}", body=f"<title>{text}</title>".encode(errors="replace")))
-    pages = await archived(tmp_path / "w", answers)
+        responses.append(capture_of(f"/{number}", body=f"<title>{text}</title>".encode(errors="replace")))
+    pages = await archived(tmp_path / "w", responses)
     first = pages["/"]
     assert (first.crawl, first.title, first.text, first.links) == ("crawl", "/", "Text of / b", 1)
     assert (first.status, first.http_version, first.address, first.bytes_received) == (200, "2", "127.0.0.1", 99)
@@ -209,23 +215,23 @@ async def test_the_last_response_of_a_url_counts_wherever_it_is(tmp_path: Path) 
     folder = tmp_path / "w"
     sink = open_sink(f"warc:{folder}", worker="z")
     await sink.open()
-    await sink.write([answer("/other")], b"")
+    await sink.write([capture_of("/other")], b"")
     await sink.commit(())
-    await send(f"warc:{folder}", [answer("/", 10.0, body=b"<title>old</title>")])
-    await sink.write([answer("/", 20.0, body=b"<title>new</title>")], b"")
+    await send(f"warc:{folder}", [capture_of("/", 10.0, body=b"<title>old</title>")])
+    await sink.write([capture_of("/", 20.0, body=b"<title>new</title>")], b"")
     await sink.commit(())
     await sink.close()
-    assert {record.title for record in await found(f"warc:{folder}")} == {"/other", "new"}
+    assert {record.title for record in await read_all(f"warc:{folder}")} == {"/other", "new"}
 
 
 async def test_a_revisit_record_has_the_body_that_it_refers_to(tmp_path: Path) -> None:
     pages = await archived(
         tmp_path / "w",
-        [answer("/", 10.0), answer("/b", 10.0, headers={"etag": '"b"'})],
-        [answer("/", 20.0, headers={"etag": '"new"'})],
+        [capture_of("/", 10.0), capture_of("/b", 10.0, headers={"etag": '"b"'})],
+        [capture_of("/", 20.0, headers={"etag": '"new"'})],
         [
-            answer("/b", 30.0, status=304, body=b"", headers={"last-modified": "Mon"}),
-            answer("/c", status=304, body=b""),
+            capture_of("/b", 30.0, status=304, body=b"", headers={"last-modified": "Mon"}),
+            capture_of("/c", status=304, body=b""),
         ],
     )
     assert len(pages) == 3
@@ -238,14 +244,14 @@ async def test_a_revisit_record_has_the_body_that_it_refers_to(tmp_path: Path) -
 
 async def test_redirects_are_not_rows_unless_they_lead_nowhere(tmp_path: Path) -> None:
     def leads(path: str, there: str, at: float, status: int = 301) -> Capture:
-        return answer(path, at, status=status, headers={"location": there})
+        return capture_of(path, at, status=status, headers={"location": there})
 
     pages = await archived(
         tmp_path / "w",
         [
-            leads("/1", "/2", 1.0), leads("/2", "/3", 2.0, 302), answer("/3", 3.0), leads("/self", "/self", 1.0),
+            leads("/1", "/2", 1.0), leads("/2", "/3", 2.0, 302), capture_of("/3", 3.0), leads("/self", "/self", 1.0),
             leads("/a", "/b", 1.0), leads("/b", "/a", 2.0), leads("/mail", "mailto:x", 1.0),
-            answer("/none", status=301), answer("/before", 1.0), leads("/after", "/before", 2.0),
+            capture_of("/none", status=301), capture_of("/before", 1.0), leads("/after", "/before", 2.0),
         ],
     )  # fmt: skip
     assert pages["/3"].redirects == (("https://a.example/1", 301), ("https://a.example/2", 302))
@@ -260,15 +266,17 @@ async def test_redirects_are_not_rows_unless_they_lead_nowhere(tmp_path: Path) -
 
 async def test_a_single_file_is_an_archive_and_may_be_uncompressed(tmp_path: Path) -> None:
     folder = tmp_path / "w"
-    pages = await archived(folder, [answer(f"/{n}") for n in range(5)])
+    pages = await archived(folder, [capture_of(f"/{n}") for n in range(5)])
     (file,) = folder.glob("*.warc.gz")
     plain, whole = tmp_path / "one.warc", tmp_path / "whole.warc.gz"
     plain.write_bytes(gzip.decompress(file.read_bytes()))
     whole.write_bytes(gzip.compress(plain.read_bytes()))
-    for one in (file, plain):
-        assert {record.url: record for record in await found(f"warc:{one}")} == {one.url: one for one in pages.values()}
+    for archive in (file, plain):
+        assert {record.url: record for record in await read_all(f"warc:{archive}")} == {
+            record.url: record for record in pages.values()
+        }
     with pytest.raises(SinkRefused, match="is not a gzip member of its own: decompress the file with gunzip"):
-        await found(f"warc:{whole}")
+        await read_all(f"warc:{whole}")
 
 
 @pytest.mark.parametrize(
@@ -283,40 +291,40 @@ async def test_a_single_file_is_an_archive_and_may_be_uncompressed(tmp_path: Pat
 async def test_a_broken_archive_is_reported_in_one_sentence(
     tmp_path: Path, spoil: Callable[[bytes], bytes], sentence: str
 ) -> None:
-    await archived(tmp_path / "w", [answer("/")])
+    await archived(tmp_path / "w", [capture_of("/")])
     (file,) = (tmp_path / "w").glob("*.warc.gz")
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(SinkRefused, match=rf"The record at byte [\d,]+ of .*({sentence})"):
-        await found(f"warc:{tmp_path / 'w'}")
+        await read_all(f"warc:{tmp_path / 'w'}")
 
 
 async def test_a_crawl_or_items_that_an_archive_lacks_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "w"
     for at in (10.0, 20.0):
-        await archived(folder, [answer("/", at)])
+        await archived(folder, [capture_of("/", at)])
     with pytest.raises(UnknownCrawl, match="has no page of crawl 'x'; it has crawl"):
-        await found(f"warc:{folder}", crawl="x")
-    assert len(await found(f"warc:{folder}", crawl="crawl")) == 1
+        await read_all(f"warc:{folder}", crawl="x")
+    assert len(await read_all(f"warc:{folder}", crawl="crawl")) == 1
     with pytest.raises(InvalidInput, match="contains responses, not items"):
-        await found(f"warc:{folder}", items=True)
+        await read_all(f"warc:{folder}", items=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="There is no archive"):
-        await found(f"warc:{tmp_path / 'empty'}")
+        await read_all(f"warc:{tmp_path / 'empty'}")
     sink = open_sink(f"warc:{tmp_path / 'v'}", worker="w")
     await sink.open()
-    await sink.write([answer("/", 1.0)], b"")
+    await sink.write([capture_of("/", 1.0)], b"")
     await sink.commit(())
-    await sink.write([answer("/", 2.0)], b"")
+    await sink.write([capture_of("/", 2.0)], b"")
     await sink.commit(())
     await sink.close()
     (file,) = (tmp_path / "v").glob("*.warc.gz")
     raw = gzip.decompress(file.read_bytes())
-    # Without its first answer, as when a file of an archive was deleted.
+    # Without its first response, as if a file of the archive was deleted.
     begin, end = raw.index(b"WARC/1.1\r\nWARC-Type: response"), raw.index(b"WARC/1.1\r\nWARC-Type: revisit")
     file.unlink()
     (tmp_path / "v" / "crawl-w-1.warc").write_bytes(raw[:begin] + raw[end:])
     with pytest.raises(SinkRefused, match="but not the earlier response"):
-        await found(f"warc:{tmp_path / 'v'}")
+        await read_all(f"warc:{tmp_path / 'v'}")
 
 
 # All of them
@@ -326,7 +334,7 @@ async def test_an_archive_or_stream_is_exported_to_any_output(
     tmp_path: Path, valkey: Server, mariadb_server: Database
 ) -> None:
     uri = f"{valkey.url}/0/any?stream"
-    pages = await archived(tmp_path / "w", [answer(f"/{n}") for n in range(20)])
+    pages = await archived(tmp_path / "w", [capture_of(f"/{n}") for n in range(20)])
     way = [
         f"warc:{tmp_path / 'w'}",
         uri,
@@ -336,21 +344,21 @@ async def test_an_archive_or_stream_is_exported_to_any_output(
     ]
     for source, target in itertools.pairwise(way):
         assert await into_output(source, target, print) == 20
-    assert lines(await found(way[-1])) == lines(list(pages.values()))
+    assert lines(await read_all(way[-1])) == lines(list(pages.values()))
 
 
 async def test_reading_a_database_leaves_no_extra_files(tmp_path: Path) -> None:
     uri = str(tmp_path / "a.db")
     await send(uri, [page(1)])
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
-    assert len(await found(uri)) == 1
+    assert len(await read_all(uri)) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
     # While another program writes, its write-ahead log is not touched.
     sink = open_sink(uri, worker="w")
     await sink.open()
     await sink.write([page(2)], b"")
-    assert len(await found(uri)) == 2
+    assert len(await read_all(uri)) == 2
     await sink.write([page(3)], b"")
-    assert len(await asyncio.to_thread(lambda: asyncio.run(found(uri)))) == 3
+    assert len(await asyncio.to_thread(lambda: asyncio.run(read_all(uri)))) == 3
     await sink.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]

@@ -25,8 +25,8 @@ from tests.sinks.test_contract import fill
 
 
 @contextlib.asynccontextmanager
-async def opened(uri: str, told: list[str] | None = None) -> AsyncIterator[Sink]:
-    sink = open_sink(uri, worker="worker", on_trouble=None if told is None else told.append)
+async def opened(uri: str, troubles: list[str] | None = None) -> AsyncIterator[Sink]:
+    sink = open_sink(uri, worker="worker", on_trouble=None if troubles is None else troubles.append)
     try:
         await sink.open()
         yield sink
@@ -79,9 +79,9 @@ async def test_many_workers_at_once_add_a_missing_column_once(database: Database
             await sink.write([page(number, etag="new", depth=3)], b"")
 
     await asyncio.gather(*(work(number) for number in range(2, 8)))
-    found = rows(database, table)
-    assert [(row["etag"], row["depth"]) for row in found] == [("", 0)] + [("new", 3)] * 6
-    assert found[0]["redirects"] == []
+    stored = rows(database, table)
+    assert [(row["etag"], row["depth"]) for row in stored] == [("", 0)] + [("new", 3)] * 6
+    assert stored[0]["redirects"] == []
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ async def test_an_unchanged_page_keeps_its_row_and_gets_newer_validators(databas
         await sink.write([before], b"")
         await sink.write([page(1, status=304, title="", text="", etag="new", fetched_at=1800000000.0)], b"")
         await sink.write([page(2, title="both"), page(2, status=304, title="", last_modified="Tue")], b"")
-    one, two = rows(database, table)
-    assert (one["status"], one["title"], one["text"], one["bytes"]) == (200, "kept", before.text, 7)
-    assert (one["etag"], one["last_modified"], one["fetched_at"]) == ("new", "Mon", "2027-01-15T08:00:00.000Z")
-    assert (two["status"], two["title"], two["last_modified"]) == (200, "both", "Tue")
+    first, second = rows(database, table)
+    assert (first["status"], first["title"], first["text"], first["bytes"]) == (200, "kept", before.text, 7)
+    assert (first["etag"], first["last_modified"], first["fetched_at"]) == ("new", "Mon", "2027-01-15T08:00:00.000Z")
+    assert (second["status"], second["title"], second["last_modified"]) == (200, "both", "Tue")
 
 
 @pytest.mark.full
@@ -168,27 +168,27 @@ async def test_workers_that_replace_the_same_items_leave_the_items_of_one_visit(
         url, number, visit, count = line.split()
         visits.setdefault(url, []).append((number, visit, count))
     assert len(visits) > 50
-    for found in visits.values():
-        assert len({visit for _, visit, _ in found}) == 1, "the items of one visit"
-        assert sorted(number for number, _, _ in found) == [str(n + 1) for n in range(int(float(found[0][2])))]
+    for items in visits.values():
+        assert len({visit for _, visit, _ in items}) == 1, "the items of one visit"
+        assert sorted(number for number, _, _ in items) == [str(n + 1) for n in range(int(float(items[0][2])))]
     assert b"deadlock" not in log.read_bytes()[before:].lower()
 
 
 @pytest.mark.chaos
 async def test_a_sink_waits_for_a_restarting_server_and_loses_nothing(database: Database, table: str) -> None:
-    told: list[str] = []
-    async with opened(database.uri(table=table), told) as sink:
+    troubles: list[str] = []
+    async with opened(database.uri(table=table), troubles) as sink:
         await sink.write([page(1)], b"")
         for number, end in ((2, database.stop), (3, database.kill)):
             end()
-            told.clear()
+            troubles.clear()
             write = asyncio.create_task(sink.write([page(number)], b""))
-            await until(lambda: told)
-            assert told[0].startswith(f"output {database.scheme}://***@127.0.0.1:")
-            assert told[0].endswith("; waiting")
+            await until(lambda: troubles)
+            assert troubles[0].startswith(f"output {database.scheme}://***@127.0.0.1:")
+            assert troubles[0].endswith("; waiting")
             database.start()
             await asyncio.wait_for(write, WAIT_SECONDS)
-            assert told[-1] == ""
+            assert troubles[-1] == ""
     assert [row["url"][-1] for row in rows(database, table)] == ["1", "2", "3"]
 
 
@@ -202,7 +202,7 @@ async def test_a_server_killed_between_batches_keeps_one_row_per_key(database: D
         async with opened(database.uri(table=table)) as sink:
             number = first
             while going:
-                records = [page(one, worker=name) for one in range(number, number + 20)]
+                records = [page(n, worker=name) for n in range(number, number + 20)]
                 await sink.write(records, b"")
                 written.update(record.url for record in records)
                 # Half of them again, and by the others too.
@@ -223,8 +223,8 @@ async def test_a_server_killed_between_batches_keeps_one_row_per_key(database: D
 
 @pytest.mark.chaos
 async def test_a_row_whose_commit_response_was_lost_is_stored_once(database: Database, table: str) -> None:
-    told: list[str] = []
-    async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), told) as sink:
+    troubles: list[str] = []
+    async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), troubles) as sink:
         await sink.write([page(0)], b"")
         between.swallow_replies = True
         write = asyncio.create_task(sink.write([page(1), page(2)], b""))
@@ -233,7 +233,7 @@ async def test_a_row_whose_commit_response_was_lost_is_stored_once(database: Dat
         between.swallow_replies = False
         between.cut()
         await asyncio.wait_for(write, WAIT_SECONDS)
-        assert told == [], "a connection that is made again at once is nothing to tell"
+        assert troubles == [], "a connection that is made again at once is nothing to tell"
         await sink.write([page(3)], b"")
     assert [row["url"][-1] for row in rows(database, table)] == ["0", "1", "2", "3"]
 
@@ -242,26 +242,26 @@ async def test_a_row_whose_commit_response_was_lost_is_stored_once(database: Dat
 async def test_a_silent_server_is_reconnected_and_the_write_is_repeated(
     database: Database, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), told) as sink:
+    troubles: list[str] = []
+    async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), troubles) as sink:
         monkeypatch.setattr(retry, "RESPONSE_SECONDS", 0.3)
         between.silent = True
         write = asyncio.create_task(sink.write([page(1)], b""))
-        await until(lambda: told)
-        assert told[0].endswith(" does not respond; waiting")
+        await until(lambda: troubles)
+        assert troubles[0].endswith(" does not respond; waiting")
         between.silent = False
         await asyncio.wait_for(write, WAIT_SECONDS)
     assert len(rows(database, table)) == 1
 
 
 async def test_a_sink_waits_for_a_server_that_is_not_running_yet(database: Database, table: str) -> None:
-    told: list[str] = []
+    troubles: list[str] = []
     port = free_port()
-    sink = open_sink(database.uri(table=table, port=port), worker="worker", on_trouble=told.append)
+    sink = open_sink(database.uri(table=table, port=port), worker="worker", on_trouble=troubles.append)
     opening = asyncio.create_task(sink.open())
-    await until(lambda: told)
+    await until(lambda: troubles)
     shown = f"{database.scheme}://***@127.0.0.1:{port}/shoal?table={table}"
-    assert told == [f"output {shown} cannot be reached (Connection refused); waiting"]
+    assert troubles == [f"output {shown} cannot be reached (Connection refused); waiting"]
     opening.cancel()
     await asyncio.wait({opening})
     await sink.close()
@@ -354,18 +354,18 @@ async def test_a_sink_waits_for_a_server_with_a_full_disk(table: str) -> None:
         small = stack.enter_context(mounted(there.folder / "small", "-o", options))
         there.sql(f"CREATE TABLESPACE small LOCATION '{small}'")
         there.sql("ALTER DATABASE shoal SET default_tablespace = small")
-        told: list[str] = []
-        async with opened(there.uri(table=table), told) as sink:
+        troubles: list[str] = []
+        async with opened(there.uri(table=table), troubles) as sink:
             ballast = small / "ballast"
             fill(ballast)
             records = [page(number, text=random.randbytes(20_000).hex()) for number in range(40)]
             write = asyncio.create_task(sink.write(records, b""))
-            await until(lambda: told)
-            assert "has no space left on its disk" in told[0]
+            await until(lambda: troubles)
+            assert "has no space left on its disk" in troubles[0]
             assert not write.done()
             ballast.unlink()
             await asyncio.wait_for(write, WAIT_SECONDS)
-            assert told[-1] == ""
+            assert troubles[-1] == ""
         assert len(rows(there, table)) == 40
 
 
@@ -381,11 +381,11 @@ async def test_a_text_beyond_the_maximum_packet_size_of_the_server_is_cut(mariad
     async with opened(mariadb_server.uri(table=table)) as sink:
         await sink.write([page(1), page(2, text=text), page(3)], b"")
     query = f"SELECT CHAR_LENGTH(text), LEFT(text, 3), title FROM {table} ORDER BY url"  # noqa: S608
-    found = mariadb_server.sql(query).decode()
-    one, two, three = (line.split("\t") for line in found.splitlines())
-    assert (one[2], two[2], three[2]) == ("Page 1", "Page 2", "Page 3")
-    assert two[1] == "é'é"
-    assert 4_000_000 < int(two[0]) < len(text)
+    output = mariadb_server.sql(query).decode()
+    first, second, third = (line.split("\t") for line in output.splitlines())
+    assert (first[2], second[2], third[2]) == ("Page 1", "Page 2", "Page 3")
+    assert second[1] == "é'é"
+    assert 4_000_000 < int(second[0]) < len(text)
 
 
 async def test_mysql_connections_use_tls(tmp_path: Path, table: str) -> None:
@@ -398,8 +398,8 @@ async def test_mysql_connections_use_tls(tmp_path: Path, table: str) -> None:
         folder.chmod(0o755)  # the server is another user
         certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
         certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-        for one in folder.iterdir():
-            one.chmod(0o644)
+        for file in folder.iterdir():
+            file.chmod(0o644)
         options = [f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem", "--require-secure-transport=ON"]
         there = stack.enter_context(mariadb(*options))
         async with opened(there.uri(table=table, ssl_ca=str(tmp_path / "ca.pem"))) as sink:

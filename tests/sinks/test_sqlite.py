@@ -88,17 +88,17 @@ async def test_a_write_is_flushed_to_the_disk_before_it_returns(path: Path) -> N
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def troubles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(sqlite, "BUSY_MS", 50)
     monkeypatch.setattr(sqlite, "LOCK_QUIET_SECONDS", 1.5)
     return []
 
 
-async def test_a_sink_waits_for_the_lock_of_another_program_and_reports_it(path: Path, told: list[str]) -> None:
+async def test_a_sink_waits_for_the_lock_of_another_program_and_reports_it(path: Path, troubles: list[str]) -> None:
     trouble = asyncio.Event()
 
     def on_trouble(sentence: str) -> None:
-        told.append(sentence)
+        troubles.append(sentence)
         trouble.set()
 
     async with opened(path, on_trouble=on_trouble) as sink:
@@ -108,14 +108,14 @@ async def test_a_sink_waits_for_the_lock_of_another_program_and_reports_it(path:
             assert not write.done()
             other.execute("ROLLBACK")
         await asyncio.wait_for(write, WAIT_SECONDS)
-    waiting, works = told
+    waiting, works = troubles
     assert waiting.startswith(f"output {path} is locked by another program for ")
     assert waiting.endswith(" s; waiting")
     assert works == ""
     assert titles(path) == {"1": "Page 1"}
 
 
-async def test_a_sink_waits_for_a_lock_when_it_opens(path: Path, told: list[str]) -> None:
+async def test_a_sink_waits_for_a_lock_when_it_opens(path: Path, troubles: list[str]) -> None:
     with database(path, "BEGIN EXCLUSIVE") as other:
         sink = open_sink(f"sqlite:{path}", worker="worker")
         opening = asyncio.create_task(sink.open())
@@ -128,7 +128,7 @@ async def test_a_sink_waits_for_a_lock_when_it_opens(path: Path, told: list[str]
     assert titles(path) == {"1": "Page 1"}
 
 
-async def test_a_write_cancelled_while_it_waits_for_a_lock_writes_nothing(path: Path, told: list[str]) -> None:
+async def test_a_write_cancelled_while_it_waits_for_a_lock_writes_nothing(path: Path, troubles: list[str]) -> None:
     async with opened(path) as sink:
         with database(path, "BEGIN IMMEDIATE") as other:
             write = asyncio.create_task(sink.write([page(1)], b""))

@@ -73,8 +73,8 @@ async def test_many_writers_can_store_the_same_body_at_the_same_time(tmp_path: P
     for files in places:
         await files.close()
     assert len(set(names)) == 7
-    found = everything(tmp_path / "files")
-    assert sorted(found.values()) == sorted(set(bodies)), "no temporary name is left"
+    stored = everything(tmp_path / "files")
+    assert sorted(stored.values()) == sorted(set(bodies)), "no temporary name is left"
 
 
 async def test_an_existing_body_is_not_written_again_unless_it_is_torn(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ class Trouble:
     """The messages passed to `on_trouble`, and an event to wait for."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.troubles: list[str] = []
         self.came = asyncio.Event()
 
     def __call__(self, sentence: str) -> None:
-        self.told.append(sentence)
+        self.troubles.append(sentence)
         self.came.set()
 
     async def wait(self) -> None:
@@ -146,11 +146,11 @@ async def test_files_wait_for_a_full_disk_and_report_it_once(tmp_path: Path) -> 
         bodies = [b"%d" % number * 20_000 for number in range(PUTS + 5)]
         keeping = [asyncio.create_task(files.keep(body, "text/plain")) for body in bodies]
         await trouble.wait()
-        assert trouble.told == [f"output {folder} has no space left on its disk; waiting"]
+        assert trouble.troubles == [f"output {folder} has no space left on its disk; waiting"]
         (folder / "ballast").unlink()
         names = await asyncio.wait_for(asyncio.gather(*keeping), WAIT_SECONDS)
         assert [Path(name).read_bytes() for name in names] == bodies
-        assert trouble.told[1:] == [""]
+        assert trouble.troubles[1:] == [""]
         await files.close()
 
 
@@ -162,12 +162,12 @@ async def test_files_wait_for_a_lost_mount(tmp_path: Path) -> None:
     place.mkdir()
     keeping = asyncio.create_task(files.keep(b"second", "text/plain"))
     await trouble.wait()
-    assert trouble.told == [f"output {place} has been replaced since the start; is it still mounted?; waiting"]
+    assert trouble.troubles == [f"output {place} has been replaced since the start; is it still mounted?; waiting"]
     assert everything(place) == {}
     place.rmdir()
     away.rename(place)
     assert Path(await asyncio.wait_for(keeping, WAIT_SECONDS)).read_bytes() == b"second"
-    assert trouble.told[1:] == [""]
+    assert trouble.troubles[1:] == [""]
     await files.close()
 
 
@@ -181,7 +181,7 @@ async def test_a_cancelled_wait_clears_its_message(tmp_path: Path) -> None:
     keeping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await keeping
-    assert trouble.told == [
+    assert trouble.troubles == [
         f"output {tmp_path}/files cannot be written (No such file or directory); waiting",
         "",
     ]
@@ -268,18 +268,18 @@ class Moto:
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | KEYS,
         )  # fmt: skip
-        wait_until(self.answers, "moto answers")
+        wait_until(self.responds, "moto answers")
         self.client = boto3.client(
             "s3", endpoint_url=self.endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
         )
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
 
     def ask_for_keys(self, *, after: str) -> None:
-        """Keys are checked after so many requests; it makes up users of its own, so every key is wrong then."""
+        """Check keys after so many requests. moto has users of its own, so every key is wrong then."""
         url, headers = f"{self.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
         request = urllib.request.Request(url, data=after.encode(), headers=headers, method="POST")  # noqa: S310
         urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
@@ -319,12 +319,12 @@ async def test_bodies_are_stored_in_a_bucket(moto: Moto) -> None:
         where = await files.keep(body, "text/html; charset=utf-8")
         digest = hashlib.sha256(body).hexdigest()
         assert where == f"s3://bucket/a b/{digest[:2]}/{digest[2:4]}/{digest}.html"
-        found: Any = moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
-        assert (found["Body"].read(), found["ContentType"]) == (body, "text/html")
-        assert found["ETag"].strip('"').endswith("-3") == (body is large), "sent in pieces"
+        stored: Any = moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
+        assert (stored["Body"].read(), stored["ContentType"]) == (body, "text/html")
+        assert stored["ETag"].strip('"').endswith("-3") == (body is large), "sent in pieces"
     await files.close()
     listed = moto.client.list_objects_v2(Bucket="bucket")["Contents"]
-    assert [one["Key"] for one in listed if one["Key"].startswith("a b/.")] == ["a b/.shoal"]
+    assert [entry["Key"] for entry in listed if entry["Key"].startswith("a b/.")] == ["a b/.shoal"]
     assert moto.client.list_multipart_uploads(Bucket="bucket").get("Uploads", []) == []
 
 
@@ -377,12 +377,12 @@ async def test_wrong_keys_are_refused_at_the_start_and_retried_later(moto: Moto)
         await files.open()
         keeping = asyncio.create_task(files.keep(b"late", "text/plain"))
         await trouble.wait()
-        assert "does not let these keys write (403 InvalidAccessKeyId)" in trouble.told[0]
+        assert "does not let these keys write (403 InvalidAccessKeyId)" in trouble.troubles[0]
     finally:
         moto.ask_for_keys(after="inf")
     where = await asyncio.wait_for(keeping, WAIT_SECONDS)
     assert moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))["Body"].read() == b"late"
-    assert trouble.told[1:] == [""]
+    assert trouble.troubles[1:] == [""]
     await files.close()
 
 
@@ -400,8 +400,8 @@ async def test_files_wait_for_an_unavailable_or_frozen_endpoint() -> None:
     files = open_files(server.uri(), on_trouble=trouble)
     opening = asyncio.create_task(files.open())
     await trouble.wait()
-    assert trouble.told[0].endswith(" cannot be reached; waiting")
-    assert not any(secret in trouble.told[0] for secret in KEYS.values())
+    assert trouble.troubles[0].endswith(" cannot be reached; waiting")
+    assert not any(secret in trouble.troubles[0] for secret in KEYS.values())
     opening.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await opening
@@ -423,9 +423,9 @@ async def test_files_wait_for_an_unavailable_or_frozen_endpoint() -> None:
         await asyncio.to_thread(server.start)
         server.client.create_bucket(Bucket="bucket")
         where = await asyncio.wait_for(keeping, WAIT_SECONDS)
-        found = server.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
-        assert found["Body"].read() == b"more"
-        assert trouble.told[-1] == ""
+        stored = server.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
+        assert stored["Body"].read() == b"more"
+        assert trouble.troubles[-1] == ""
     finally:
         server.end()
         await files.close()

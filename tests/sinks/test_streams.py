@@ -43,7 +43,7 @@ class Stream:
         return self.address
 
     def keys(self, expected: int) -> Counter[RecordKey]:
-        return Counter((one["crawl"], one["url"]) for one in self.messages(expected))
+        return Counter((message["crawl"], message["url"]) for message in self.messages(expected))
 
 
 @pytest.fixture(params=["list", "stream", "kafka", pytest.param("amqp", marks=pytest.mark.variant)])
@@ -57,26 +57,26 @@ def there(request: pytest.FixtureRequest) -> Stream:
 
         def held(expected: int) -> list[dict[str, Any]]:
             if kind == "list":
-                return [json.loads(one) for one in store.ask("LRANGE", name, 0, -1, seconds=30)]
+                return [json.loads(message) for message in store.ask("LRANGE", name, 0, -1, seconds=30)]
             entries = store.ask("XRANGE", name, "-", "+", seconds=30)
-            found = [dict(zip(fields[::2], fields[1::2], strict=True)) for _, fields in entries]
-            assert all(json.loads(one[b"json"])["url"] in one[b"key"].decode() for one in found)
-            return [json.loads(one[b"json"]) for one in found]
+            messages = [dict(zip(fields[::2], fields[1::2], strict=True)) for _, fields in entries]
+            assert all(json.loads(message[b"json"])["url"] in message[b"key"].decode() for message in messages)
+            return [json.loads(message[b"json"]) for message in messages]
 
         return Stream(uri, held, store.kill, store.start)
     if kind == "kafka":
         cluster: Kafka = request.getfixturevalue("brokers")
 
         def consumed(expected: int) -> list[dict[str, Any]]:
-            found = cluster.consume(name, lambda got: len({one.key() for one in got}) >= expected)
-            assert all(json.loads(one.value())["url"] in one.key().decode() for one in found)
-            return [json.loads(one.value()) for one in found]
+            messages = cluster.consume(name, lambda received: len({message.key() for message in received}) >= expected)
+            assert all(json.loads(message.value())["url"] in message.key().decode() for message in messages)
+            return [json.loads(message.value()) for message in messages]
 
         return Stream(cluster.uri(name), consumed, cluster.down, cluster.up)
     broker: Rabbit = request.getfixturevalue("rabbit")
     bound(broker, name)
     return Stream(
-        broker.uri(name), lambda expected: [json.loads(one.body) for one in broker.drain(f"{name}-queue")],
+        broker.uri(name), lambda expected: [json.loads(message.body) for message in broker.drain(f"{name}-queue")],
         broker.kill, broker.start,
     )  # fmt: skip
 
@@ -93,8 +93,8 @@ def bound(broker: Rabbit, name: str, *, kind: str = "fanout", key: str = "") -> 
 
 
 @contextlib.asynccontextmanager
-async def opened(uri: str, told: list[str] | None = None, *, spider: bool = False) -> AsyncIterator[Sink]:
-    sink = open_sink(uri, worker="worker", on_trouble=None if told is None else told.append, spider=spider)
+async def opened(uri: str, troubles: list[str] | None = None, *, spider: bool = False) -> AsyncIterator[Sink]:
+    sink = open_sink(uri, worker="worker", on_trouble=None if troubles is None else troubles.append, spider=spider)
     try:
         await sink.open()
         yield sink
@@ -125,9 +125,9 @@ async def test_a_message_is_the_same_object_as_a_line_of_jsonl(there: Stream) ->
     async with opened(there.uri()) as sink:
         await sink.write([page(1, title="an older one of the same key"), *records], b"")
         await sink.commit(())
-    found = sorted(await asyncio.to_thread(there.messages, 3), key=lambda one: one["url"])
-    assert found[:2] == [json.loads(json_line(record)) for record in records[:2]]
-    assert (len(found), found[2]["title"]) == (3, "half \ufffd of a pair \0")
+    messages = sorted(await asyncio.to_thread(there.messages, 3), key=lambda message: message["url"])
+    assert messages[:2] == [json.loads(json_line(record)) for record in records[:2]]
+    assert (len(messages), messages[2]["title"]) == (3, "half \ufffd of a pair \0")
 
 
 async def test_a_crawl_with_a_spider_sends_its_items(there: Stream) -> None:
@@ -137,9 +137,9 @@ async def test_a_crawl_with_a_spider_sends_its_items(there: Stream) -> None:
     ]
     async with opened(there.uri(), spider=True) as sink:
         await sink.write([page(1), *items], b"")
-    found = sorted(await asyncio.to_thread(there.messages, 2), key=lambda one: one["number"])
-    assert found == [json.loads(json_line(item)) for item in items]
-    assert [(one["crawl"], one["spider"], one["number"]) for one in found] == [
+    messages = sorted(await asyncio.to_thread(there.messages, 2), key=lambda message: message["number"])
+    assert messages == [json.loads(json_line(item)) for item in items]
+    assert [(message["crawl"], message["spider"], message["number"]) for message in messages] == [
         ("crawl", "books", 1),
         ("crawl", "books", 2),
     ]
@@ -150,11 +150,11 @@ async def test_a_crawl_with_a_spider_sends_its_items(there: Stream) -> None:
 @pytest.mark.chaos
 async def test_ten_thousand_records_arrive_though_broker_and_writer_die(there: Stream, tmp_path: Path) -> None:
     fleet = Fleet(there, tmp_path, range(10_000), batch=250)  # type: ignore[arg-type]
-    work = [asyncio.create_task(fleet.worker(kill_after_seconds=0.4 if one == 0 else None)) for one in range(4)]
+    work = [asyncio.create_task(fleet.worker(kill_after_seconds=0.4 if worker == 0 else None)) for worker in range(4)]
     await until(lambda: len(fleet.store.taken) > 2000)
     await asyncio.to_thread(there.down)
     await asyncio.sleep(0.2)
-    assert not all(one.done() for one in work)
+    assert not all(task.done() for task in work)
     await asyncio.to_thread(there.up)
     await asyncio.gather(*work)
     assert fleet.kills == 1
@@ -166,22 +166,22 @@ async def test_ten_thousand_records_arrive_though_broker_and_writer_die(there: S
 @pytest.mark.full
 @pytest.mark.chaos
 async def test_a_sink_waits_for_an_unavailable_broker_and_reports_it(there: Stream) -> None:
-    told: list[str] = []
-    async with opened(there.uri(), told) as sink:
+    troubles: list[str] = []
+    async with opened(there.uri(), troubles) as sink:
         await sink.write([page(1)], b"")
         await asyncio.to_thread(there.down)
         try:
             write = asyncio.create_task(sink.write([page(2)], b""))
-            await until(lambda: told)
+            await until(lambda: troubles)
             assert not write.done()
         finally:
             await asyncio.to_thread(there.up)
         await asyncio.wait_for(write, WAIT_SECONDS)
-        assert told[0].startswith("output ")
-        assert told[0].endswith("; waiting")
-        assert told[-1] == ""
+        assert troubles[0].startswith("output ")
+        assert troubles[0].endswith("; waiting")
+        assert troubles[-1] == ""
     for secret in (PASSWORD, "pass%2F", "hunter2"):
-        assert secret not in "".join(told)
+        assert secret not in "".join(troubles)
     keys = await asyncio.to_thread(there.keys, 2)
     assert keys.keys() == urls([1, 2])
 
@@ -201,13 +201,13 @@ async def test_a_sink_can_be_used_after_a_cancelled_write(there: Stream) -> None
 
 async def test_a_sink_waits_for_a_broker_that_has_never_been_reachable(valkey: Server) -> None:
     for uri in ("redis://u:hunter2@127.0.0.1:{}/0/x", "kafka://127.0.0.1:{}/x", "amqp://u:hunter2@127.0.0.1:{}/x"):
-        told: list[str] = []
-        sink = open_sink(uri.format(free_port()), worker="worker", on_trouble=told.append)
+        troubles: list[str] = []
+        sink = open_sink(uri.format(free_port()), worker="worker", on_trouble=troubles.append)
         opening = asyncio.create_task(sink.open())
-        await until(lambda told=told: told)
-        assert "cannot be reached (" in told[0]
-        assert "refused" in told[0]
-        assert "hunter2" not in told[0]
+        await until(lambda troubles=troubles: troubles)
+        assert "cannot be reached (" in troubles[0]
+        assert "refused" in troubles[0]
+        assert "hunter2" not in troubles[0]
         opening.cancel()
         await asyncio.wait({opening})
         await sink.close()
@@ -215,8 +215,11 @@ async def test_a_sink_waits_for_a_broker_that_has_never_been_reachable(valkey: S
 
 @pytest.mark.chaos
 async def test_a_group_whose_response_was_lost_is_sent_again(valkey: Server) -> None:
-    told: list[str] = []
-    async with proxy(valkey.port) as between, opened(f"redis://:hunter2@127.0.0.1:{between.port}/0/lost", told) as sink:
+    troubles: list[str] = []
+    async with (
+        proxy(valkey.port) as between,
+        opened(f"redis://:hunter2@127.0.0.1:{between.port}/0/lost", troubles) as sink,
+    ):
         between.swallow_replies = True
         write = asyncio.create_task(sink.write([page(1), page(2)], b""))
         await until(lambda: valkey.ask("LLEN", "lost") == 2)
@@ -224,7 +227,7 @@ async def test_a_group_whose_response_was_lost_is_sent_again(valkey: Server) -> 
         between.swallow_replies = False
         between.cut()
         await asyncio.wait_for(write, WAIT_SECONDS)
-        assert told == []
+        assert troubles == []
     assert valkey.ask("LLEN", "lost") == 4, "at least once: readers keep one of a key"
 
 
@@ -244,13 +247,13 @@ async def test_a_refusal_of_a_redis_server_is_reported_in_one_sentence(valkey: S
 
 
 async def test_a_sink_waits_for_a_redis_server_without_memory(valkey: Server) -> None:
-    told: list[str] = []
-    async with opened(f"{valkey.url}/0/full", told) as sink:
+    troubles: list[str] = []
+    async with opened(f"{valkey.url}/0/full", troubles) as sink:
         valkey.ask("CONFIG", "SET", "maxmemory", "1")
         try:
             write = asyncio.create_task(sink.write([page(1)], b""))
-            await until(lambda: told)
-            assert "is out of memory" in told[0]
+            await until(lambda: troubles)
+            assert "is out of memory" in troubles[0]
         finally:
             valkey.ask("CONFIG", "SET", "maxmemory", "0")
         await asyncio.wait_for(write, WAIT_SECONDS)
@@ -264,11 +267,11 @@ async def test_a_redis_stream_is_trimmed_to_about_its_maximum_length(valkey: Ser
 
 
 async def test_a_redis_server_with_tls_is_trusted_by_its_certificate_only(tmp_path: Path) -> None:
-    with tls_server(tmp_path / "tls") as (one, authority):
-        uri = f"rediss://localhost:{one.port}/0/pages"
+    with tls_server(tmp_path / "tls") as (redis, authority):
+        uri = f"rediss://localhost:{redis.port}/0/pages"
         async with opened(f"{uri}?ssl_ca_certs={authority}") as sink:
             await sink.write([page(1)], b"")
-        assert one.ask("LLEN", "pages") == 1
+        assert redis.ask("LLEN", "pages") == 1
         assert "cannot establish a TLS connection" in await refusal(uri)
 
 
@@ -285,11 +288,11 @@ async def test_a_refusal_of_kafka_is_reported_in_one_sentence(brokers: Kafka) ->
 async def test_the_text_of_a_page_too_large_for_kafka_is_cut_and_this_is_reported(brokers: Kafka) -> None:
     async with opened(brokers.uri("large")) as sink:
         await sink.write([page(1, text='"é' * 900_000), page(2)], b"")
-    found = await asyncio.to_thread(brokers.consume, "large", lambda got: len(got) == 2)
-    one, two = sorted((json.loads(message.value()) for message in found), key=lambda one: one["url"])
-    assert one["text_cut"] is True
-    assert 200_000 < len(one["text"]) < 600_000
-    assert "text_cut" not in two
+    messages = await asyncio.to_thread(brokers.consume, "large", lambda received: len(received) == 2)
+    first, second = sorted((json.loads(message.value()) for message in messages), key=lambda record: record["url"])
+    assert first["text_cut"] is True
+    assert 200_000 < len(first["text"]) < 600_000
+    assert "text_cut" not in second
 
 
 @pytest.mark.full
@@ -340,11 +343,11 @@ async def test_an_unroutable_message_waits_for_a_queue(rabbit: Rabbit) -> None:
         await channel.declare_exchange("lonely", aio_pika.ExchangeType.FANOUT, durable=True)
 
     await asyncio.to_thread(rabbit.do, make)
-    told: list[str] = []
-    async with opened(rabbit.uri("lonely"), told) as sink:
+    troubles: list[str] = []
+    async with opened(rabbit.uri("lonely"), troubles) as sink:
         write = asyncio.create_task(sink.write([page(1), page(2)], b""))
-        await until(lambda: told)
-        assert told[0].endswith("has no queue that takes its messages; bind one; waiting")
+        await until(lambda: troubles)
+        assert troubles[0].endswith("has no queue that takes its messages; bind one; waiting")
         await asyncio.to_thread(bound, rabbit, "lonely")
         await asyncio.wait_for(write, WAIT_SECONDS)
     assert len(await asyncio.to_thread(rabbit.drain, "lonely-queue")) >= 2

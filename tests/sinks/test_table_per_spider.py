@@ -35,11 +35,11 @@ async def opened(database: Database, table: str, **more: Any) -> AsyncIterator[S
 
 def columns(database: Database, table: str) -> list[str]:
     schema = "'public'" if database.scheme == "postgresql" else "DATABASE()"
-    found = database.sql(
+    output = database.sql(
         f"SELECT column_name FROM information_schema.columns WHERE table_schema = {schema} "  # noqa: S608
         f"AND table_name = '{table}' ORDER BY ordinal_position"
     )
-    return found.decode().splitlines()
+    return output.decode().splitlines()
 
 
 def rows(database: Database, table: str) -> list[dict[str, Any]]:
@@ -88,8 +88,8 @@ async def test_a_new_field_becomes_a_column_and_a_value_of_another_type_goes_to_
         await sink.write(visit(1, item(1, data={"price": 9.5}), item(1, 2, {"price": "on request"})), b"")
         await sink.write(visit(2, item(2, data={"price": 3, "stock": True}), item(2, 2, {"stock": [1]})), b"")
         await sink.write(visit(3, item(3, data={"price": big, "Price": 1, "stock": None, "nan": float("nan")})), b"")
-    found = [fields(row) for row in rows(database, f"{table}_items_books")]
-    assert found == [
+    stored = [fields(row) for row in rows(database, f"{table}_items_books")]
+    assert stored == [
         {"price": 9.5, "extra": {}},
         {"extra": {"price": "on request"}},
         {"price": 3, "stock": True, "extra": {}},
@@ -156,9 +156,9 @@ async def test_many_workers_add_columns_at_once(database: Database, table: str) 
 
     written: dict[int, dict[str, Any]] = {}
     await asyncio.gather(*(work(worker) for worker in range(6)))
-    found = rows(database, f"{table}_items_books")
-    assert len(found) == len(written) == 48
-    for row in found:
+    stored = rows(database, f"{table}_items_books")
+    assert len(stored) == len(written) == 48
+    for row in stored:
         kept = fields(row)
         extra = kept.pop("extra")
         number = int(row["url"].rpartition("/")[2])
@@ -190,8 +190,8 @@ async def test_a_user_who_may_not_add_columns_stores_fields_in_extra(database: D
     else:
         database.sql(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'hunter2'")
         name = f"{user}@'127.0.0.1'"
-    for one in (table, f"{table}_items_books"):
-        database.sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {one} TO {name}")
+    for granted in (table, f"{table}_items_books"):
+        database.sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {granted} TO {name}")
     uri = f"{database.uri(login=f'{user}:hunter2', table=table)}&table_per_spider"
     sink = open_sink(uri, worker="worker", spider=True)
     await sink.open()
@@ -212,8 +212,8 @@ async def test_an_item_beyond_the_maximum_packet_size_of_the_server_is_cut(
         sink._max_packet_bytes = 1 << 20
         await sink.write(visit(1, item(1), item(1, 2, data), item(1, 3, numbers), item(1, 4)), b"")
         await sink.close()
-        found = mariadb_server.sql(f"SELECT number FROM {name} ORDER BY number").split()  # noqa: S608
-        assert found == [b"1", b"2", b"3", b"4"]
+        stored = mariadb_server.sql(f"SELECT number FROM {name} ORDER BY number").split()  # noqa: S608
+        assert stored == [b"1", b"2", b"3", b"4"]
     query = f"SELECT CHAR_LENGTH(JSON_VALUE(data, '$.text')), JSON_VALUE(data, '$.price') FROM {table}_items"  # noqa: S608
     length, price = mariadb_server.sql(f"{query} WHERE number = 2").split()
     assert 10_000 < int(length) < 700_000
@@ -255,7 +255,7 @@ def test_tables_of_items_have_names_that_need_no_quoting(uri: str, spider: str, 
 
 def test_long_names_of_tables_are_shortened_and_stay_distinct() -> None:
     address = parse_server_uri("mysql://u@h/db?table_per_spider&table=" + "t" * 60, "mysql", TABLE_NAME)
-    one, two = address.items("a" * 100), address.items("a" * 101)
-    assert one != two
-    assert len(one) == len(two) == 63
+    first, second = address.items("a" * 100), address.items("a" * 101)
+    assert first != second
+    assert len(first) == len(second) == 63
     assert len(column_of("é" * 100).encode()) <= 63

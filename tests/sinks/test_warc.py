@@ -25,7 +25,7 @@ from shoal.model.response import Response, Timings
 from shoal.sinks import Sink, check_output, merge, open_sink
 from shoal.sinks.files import warc
 from shoal.sinks.files.warc_writer import records_of
-from tests.sinks.archiver import answer
+from tests.sinks.archiver import capture_of
 from tests.sinks.outputs import Store, mounted
 from tests.sinks.test_contract import deaths, in_a_child, start_writer
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-class Found(NamedTuple):
+class WarcRecord(NamedTuple):
     """A record as FastWARC reads it. `status` is its HTTP status line, `http` its HTTP headers, `body` what follows."""
 
     type: str
@@ -49,17 +49,17 @@ class Found(NamedTuple):
     body: bytes
 
 
-def read(folder: Path) -> list[Found]:
+def read(folder: Path) -> list[WarcRecord]:
     """All records of an archive whose files two other programs find no fault with."""
     files = sorted(folder.glob("*.warc.gz"))
-    found: list[Found] = []
+    records: list[WarcRecord] = []
     for file in files:
         no_fault("fastwarc", "check", "--quiet", file)
         with file.open("rb") as stream:
             for record in ArchiveIterator(stream, parse_http=True):
                 assert record.reader is not None
-                found.append(
-                    Found(
+                records.append(
+                    WarcRecord(
                         record.headers["WARC-Type"],
                         record.record_id or "",
                         record.headers.get("WARC-Target-URI") or "",
@@ -70,12 +70,14 @@ def read(folder: Path) -> list[Found]:
                     )
                 )
         again = list(by_warcio(file))
-        assert again == [(one.type, one.id, one.body) for one in found[-len(again) :]], "two readers read the same"
+        assert again == [(record.type, record.id, record.body) for record in records[-len(again) :]], (
+            "two readers read the same"
+        )
     if files:
         no_fault("warcio", "check", *files)
     assert [path.name for path in folder.iterdir() if path not in files] == [], "nothing else is left"
-    assert len({one.id for one in found}) == len(found), "no id is used twice"
-    return found
+    assert len({record.id for record in records}) == len(records), "no id is used twice"
+    return records
 
 
 def no_fault(program: str, *arguments: str | Path) -> None:
@@ -102,15 +104,15 @@ async def put(sink: Sink, *captures: Capture, refused: tuple[Capture, ...] = ())
     await sink.commit([capture.key for capture in refused])
 
 
-async def archived(folder: Path, *captures: Capture) -> list[Found]:
+async def archived(folder: Path, *captures: Capture) -> list[WarcRecord]:
     sink = await opened(folder)
     await put(sink, *captures)
     await sink.close()
     return read(folder)
 
 
-def of_type(kind: str, found: list[Found]) -> list[Found]:
-    return [one for one in found if one.type == kind]
+def of_type(kind: str, records: list[WarcRecord]) -> list[WarcRecord]:
+    return [record for record in records if record.type == kind]
 
 
 async def test_a_response_is_archived_with_its_request_and_metadata(folder: Path) -> None:
@@ -119,8 +121,8 @@ async def test_a_response_is_archived_with_its_request_and_metadata(folder: Path
         headers=(("content-type", "text/css"), ("set-cookie", "a=1"), ("set-cookie", "b=2"), ("content-length", "11")),
         address="::1", bytes_received=123, started_at=1_700_000_000.123456, timings=Timings(total=0.5),
     )  # fmt: skip
-    asked = (("User-Agent", "Shoal"), ("Host", "site.example"))
-    info, response, request, metadata = await archived(folder, Capture(crawl="c", page=page, request_headers=asked))
+    headers = (("User-Agent", "Shoal"), ("Host", "site.example"))
+    info, response, request, metadata = await archived(folder, Capture(crawl="c", page=page, request_headers=headers))
     (file,) = folder.iterdir()
     assert file.name.startswith("c-worker-")
     assert (info.type, info.headers["WARC-Filename"]) == ("warcinfo", file.name)
@@ -130,16 +132,16 @@ async def test_a_response_is_archived_with_its_request_and_metadata(folder: Path
     assert response.headers["WARC-Date"] == "2023-11-14T22:13:20.123456Z"
     assert response.headers["WARC-IP-Address"] == "::1"
     assert (request.type, request.status) == ("request", "GET /a/b?c=d HTTP/1.1")
-    assert request.http == list(asked)
+    assert request.http == list(headers)
     assert metadata.body == b"fetchTimeMs: 500\r\nbytesReceived: 123\r\n"
     assert request.headers["WARC-Concurrent-To"] == metadata.headers["WARC-Concurrent-To"] == response.id
-    assert {one.url for one in (response, request, metadata)} == {page.url}
+    assert {record.url for record in (response, request, metadata)} == {page.url}
     no_fault("fastwarc", "check", "--quiet", "--verify-payloads", file)
 
 
 async def test_a_compressed_body_is_archived_decoded(folder: Path) -> None:
     headers = (("content-encoding", "gzip"), ("transfer-encoding", "chunked"), ("content-length", "7"))
-    _, response, _, _ = await archived(folder, answer(1, headers=headers, body=b"plain text", http_version="2"))
+    _, response, _, _ = await archived(folder, capture_of(1, headers=headers, body=b"plain text", http_version="2"))
     assert response.http == [
         ("x-archive-orig-content-encoding", "gzip"),
         ("x-archive-orig-transfer-encoding", "chunked"),
@@ -171,36 +173,38 @@ async def test_a_hostile_value_stays_in_its_header(folder: Path, value: str) -> 
         started_at=1.0,
     )  # fmt: skip
     capture = Capture(crawl="crawl", page=page, request_headers=(("b", value),), request_body=b"asked")
-    found = await archived(folder, capture, answer(1, body=b"other"))
-    assert [one.type for one in found] == ["warcinfo"] + ["response", "request", "metadata"] * 2
-    _, response, request, _, other, _, _ = found
+    records = await archived(folder, capture, capture_of(1, body=b"other"))
+    assert [record.type for record in records] == ["warcinfo"] + ["response", "request", "metadata"] * 2
+    _, response, request, _, other, _, _ = records
     assert [name for name, _ in response.http] == ["a", "z", "content-length"]
     assert [name for name, _ in request.http] == ["host", "b", "content-length"]
     assert (response.body, request.body, other.body) == (b"body", b"asked", b"other")
 
 
 async def test_responses_without_a_body_are_archived(folder: Path) -> None:
-    found = await archived(folder, answer(1, body=b""), answer(2, body=b"", status=204), answer(3, body=b""))
-    assert [(one.type, one.body) for one in of_type("response", found)] == [("response", b"")] * 3
-    assert dict(of_type("response", found)[0].http)["content-length"] == "0"
+    records = await archived(
+        folder, capture_of(1, body=b""), capture_of(2, body=b"", status=204), capture_of(3, body=b"")
+    )
+    assert [(record.type, record.body) for record in of_type("response", records)] == [("response", b"")] * 3
+    assert dict(of_type("response", records)[0].http)["content-length"] == "0"
 
 
 async def test_credentials_of_requests_are_masked_in_the_archive(folder: Path) -> None:
     headers = (("Authorization", "Basic c2VjcmV0"), ("cookie", "session=secret"), ("Proxy-Authorization", "secret"))
-    capture = Capture(crawl="c", page=answer(1).page, request_headers=headers)
+    capture = Capture(crawl="c", page=capture_of(1).page, request_headers=headers)
     request = (await archived(folder, capture))[2]
     assert request.http == [("host", "site.example"), *((name, "***") for name, _ in headers)]
 
 
 async def test_an_unchanged_page_is_a_revisit_record(folder: Path) -> None:
     sink = await opened(folder)
-    await put(sink, answer(1, status=304, body=b"", headers=(("etag", "e"), ("content-length", "99"))))
-    await put(sink, answer(1, body=b"body", started_at=5.0))
-    await put(sink, answer(1, status=304, body=b"", started_at=6.0))
+    await put(sink, capture_of(1, status=304, body=b"", headers=(("etag", "e"), ("content-length", "99"))))
+    await put(sink, capture_of(1, body=b"body", started_at=5.0))
+    await put(sink, capture_of(1, status=304, body=b"", started_at=6.0))
     await sink.close()
-    found = read(folder)
-    unknown, known = of_type("revisit", found)
-    (response,) = of_type("response", found)
+    records = read(folder)
+    unknown, known = of_type("revisit", records)
+    (response,) = of_type("response", records)
     profile = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
     assert unknown.headers["WARC-Profile"] == known.headers["WARC-Profile"] == profile
     assert unknown.status == "HTTP/1.1 304 Not Modified"
@@ -216,16 +220,16 @@ async def test_a_body_that_is_already_archived_is_a_revisit_record(
     monkeypatch.setattr(warc.WarcSink, "part_bytes", 1)
     sink = await opened(folder)
     for moment, body in enumerate((b"one", b"one", b"two", b"two", b"one", b"", b"")):
-        await put(sink, answer(1, body=body, started_at=float(moment)))
-    await put(sink, answer(2, body=b"one"))
+        await put(sink, capture_of(1, body=body, started_at=float(moment)))
+    await put(sink, capture_of(2, body=b"one"))
     await sink.close()
-    found = [one for one in read(folder) if one.type in ("response", "revisit")]
-    assert [(one.type, one.body) for one in found if one.url.endswith("/1")] == [
+    records = [record for record in read(folder) if record.type in ("response", "revisit")]
+    assert [(record.type, record.body) for record in records if record.url.endswith("/1")] == [
         ("response", b"one"), ("revisit", b""), ("response", b"two"), ("revisit", b""), ("response", b"one"),
         ("response", b""), ("response", b""),
     ]  # fmt: skip
-    assert found[-1].type == "response", "of another URL"
-    first, again = found[:2]
+    assert records[-1].type == "response", "of another URL"
+    first, again = records[:2]
     assert again.headers["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
     assert again.headers["WARC-Payload-Digest"] == first.headers["WARC-Payload-Digest"]
     assert again.headers["WARC-Refers-To"] == first.id
@@ -236,10 +240,10 @@ async def test_a_body_that_is_already_archived_is_a_revisit_record(
 
 async def test_no_revisit_record_refers_to_a_rejected_response(folder: Path) -> None:
     sink = await opened(folder)
-    await put(sink, answer(1, body=b"one"), refused=(answer(1),))
-    await put(sink, answer(1, body=b"one", started_at=9.0))
+    await put(sink, capture_of(1, body=b"one"), refused=(capture_of(1),))
+    await put(sink, capture_of(1, body=b"one", started_at=9.0))
     await sink.close()
-    (response,) = [one for one in read(folder) if one.type in ("response", "revisit")]
+    (response,) = [record for record in read(folder) if record.type in ("response", "revisit")]
     assert (response.type, response.headers["WARC-Date"]) == ("response", "1970-01-01T00:00:09.000000Z")
 
 
@@ -247,11 +251,11 @@ async def test_the_memory_for_revisit_records_is_bounded(folder: Path, monkeypat
     monkeypatch.setattr(warc, "REMEMBERED", 10)
     sink: Any = await opened(folder)
     for moment in (0.0, 1000.0):
-        await put(sink, *(answer(number, body=b"body", started_at=moment + number) for number in range(30)))
+        await put(sink, *(capture_of(number, body=b"body", started_at=moment + number) for number in range(30)))
     assert len(sink._archived) == 10
-    await put(sink, answer(29, body=b"body", started_at=5000.0), answer(0, body=b"body", started_at=5000.0))
+    await put(sink, capture_of(29, body=b"body", started_at=5000.0), capture_of(0, body=b"body", started_at=5000.0))
     await sink.close()
-    last = [one.type for one in read(folder) if one.headers.get("WARC-Date") == "1970-01-01T01:23:20.000000Z"]
+    last = [record.type for record in read(folder) if record.headers.get("WARC-Date") == "1970-01-01T01:23:20.000000Z"]
     assert last == ["revisit", "request", "metadata", "response", "request", "metadata"]
 
 
@@ -264,22 +268,24 @@ async def test_a_file_of_an_ftp_server_is_a_resource_record(folder: Path) -> Non
 
 
 def test_a_response_that_is_written_again_has_the_same_ids() -> None:
-    assert records_of(answer(1), None) == records_of(answer(1), None)
-    assert records_of(answer(1), None) != records_of(answer(1, started_at=1.000001), None)
+    assert records_of(capture_of(1), None) == records_of(capture_of(1), None)
+    assert records_of(capture_of(1), None) != records_of(capture_of(1, started_at=1.000001), None)
 
 
 async def test_rejected_responses_are_left_out_and_every_crawl_has_its_own_files(folder: Path) -> None:
     sink = await opened(folder, "worker@host/1")
-    others = [Capture(crawl="other: 1", page=answer(number).page) for number in (3, 4)]
-    await put(sink, answer(1), answer(2), others[0], answer(5), others[1], refused=(answer(2), others[1]))
-    await put(sink, answer(6), refused=(answer(6),))
+    others = [Capture(crawl="other: 1", page=capture_of(number).page) for number in (3, 4)]
+    await put(
+        sink, capture_of(1), capture_of(2), others[0], capture_of(5), others[1], refused=(capture_of(2), others[1])
+    )
+    await put(sink, capture_of(6), refused=(capture_of(6),))
     await sink.close()
-    found = of_type("response", read(folder))
-    assert sorted(one.url for one in found) == [f"https://site.example/{number}" for number in (1, 3, 5)]
+    responses = of_type("response", read(folder))
+    assert sorted(record.url for record in responses) == [f"https://site.example/{number}" for number in (1, 3, 5)]
     names = sorted(path.name for path in folder.iterdir())
     assert [name.rpartition("-")[0] for name in names] == ["crawl-worker%40host%2F1", "other%3A%201-worker%40host%2F1"]
     sink = await opened(folder)
-    await put(sink, answer(7), refused=(answer(7),))
+    await put(sink, capture_of(7), refused=(capture_of(7),))
     await sink.close()
     assert sorted(path.name for path in folder.iterdir()) == names, "nothing makes no file"
 
@@ -288,26 +294,26 @@ async def test_a_file_is_full_at_its_size(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(warc.WarcSink, "part_bytes", 100_000)
     sink = await opened(folder)
     for number in range(40):
-        await put(sink, answer(number))
+        await put(sink, capture_of(number))
     await sink.close()
     sizes = [path.stat().st_size for path in sorted(folder.iterdir())]
     assert len(sizes) > 2
     assert all(90_000 < size < 160_000 for size in sizes[:-1])
-    assert Counter(one.url for one in of_type("response", read(folder))) == Counter(
-        answer(number).url for number in range(40)
+    assert Counter(record.url for record in of_type("response", read(folder))) == Counter(
+        capture_of(number).url for number in range(40)
     )
 
 
 async def test_the_part_of_a_dead_worker_is_archived_by_the_merge(folder: Path) -> None:
     sink: Any = await opened(folder)
-    captures = [answer(number) for number in (1, 2, 3)]
+    captures = [capture_of(number) for number in (1, 2, 3)]
     await sink.write(captures, json.dumps(["", [capture.key for capture in captures]]).encode())
     sink._part.close()
     sink._part = None
     await sink.close()
-    store = Store(taken=Counter([answer(2).key]))
+    store = Store(taken=Counter([capture_of(2).key]))
     await merge(f"warc:{folder}", live=(), replay=store.replay)
-    assert [one.url[-1] for one in of_type("response", read(folder))] == ["1", "3"]
+    assert [record.url[-1] for record in of_type("response", read(folder))] == ["1", "3"]
     assert not folder.with_name("archive.parts").exists()
 
 
@@ -315,7 +321,7 @@ async def test_the_part_of_a_dead_worker_is_archived_by_the_merge(folder: Path) 
 async def test_a_disk_too_full_for_the_file_keeps_the_part(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as small:
         sink = await opened(small / "archive")
-        await put(sink, answer(1, body=random.Random(1).randbytes(1_500_000)))
+        await put(sink, capture_of(1, body=random.Random(1).randbytes(1_500_000)))
         ballast = small / "ballast"
         ballast.write_bytes(bytes(1_500_000))
         await sink.close()
@@ -324,7 +330,7 @@ async def test_a_disk_too_full_for_the_file_keeps_the_part(tmp_path: Path) -> No
         assert list((small / "archive").iterdir()) == []
         ballast.unlink()
         await merge(f"warc:{small}/archive", live=(), replay=Store().replay)
-        assert [len(one.body) for one in of_type("response", read(small / "archive"))] == [1_500_000]
+        assert [len(record.body) for record in of_type("response", read(small / "archive"))] == [1_500_000]
 
 
 async def test_a_file_at_the_path_of_the_folder_is_refused(folder: Path) -> None:
@@ -356,18 +362,18 @@ class Fleet:
             while line := await asyncio.to_thread(process.stdout.readline):
                 kind, *more = json.loads(line)
                 if kind == "lease":
-                    waiting = [n for n in range(last) if answer(n).key not in self.store.taken]
-                    some = self.random.sample(waiting, min(20, len(waiting)))
-                    said: Any = some and some + self.random.sample(range(last), 3)
+                    waiting = [n for n in range(last) if capture_of(n).key not in self.store.taken]
+                    batch = self.random.sample(waiting, min(20, len(waiting)))
+                    reply: Any = batch and batch + self.random.sample(range(last), 3)
                     if kill_after is not None:
                         kill_after -= 1
                         if kill_after < 0:
                             asyncio.get_running_loop().call_later(self.random.uniform(0, 0.02), process.kill)
                             kill_after = None
                 else:
-                    said = self.store.acknowledge(more[0].encode())
+                    reply = self.store.acknowledge(more[0].encode())
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(json.dumps(said).encode() + b"\n")
+                    process.stdin.write(json.dumps(reply).encode() + b"\n")
                     process.stdin.flush()
         finally:
             with contextlib.suppress(BrokenPipeError):
@@ -385,13 +391,13 @@ async def test_killed_archivers_leave_every_acknowledged_response_once(folder: P
     for turn in range(3):
         await asyncio.gather(*(fleet.worker(2000, kill_after=turn + 1) for _ in range(2)))
         await merge(f"warc:{folder}", live=(), replay=fleet.store.replay)
-        urls = Counter(one.url for one in of_type("response", read(folder)))
+        urls = Counter(record.url for record in of_type("response", read(folder)))
         assert urls == Counter(url for _, url in fleet.store.taken)
     assert fleet.kills == 6
     await fleet.worker(len(fleet.store.taken) + 100)
-    found = of_type("response", read(folder))
-    assert {one.url: one.body for one in found} == {
-        url: answer(int(url.rpartition("/")[2])).page.body for _, url in fleet.store.taken
+    responses = of_type("response", read(folder))
+    assert {record.url: record.body for record in responses} == {
+        url: capture_of(int(url.rpartition("/")[2])).page.body for _, url in fleet.store.taken
     }
 
 
@@ -403,7 +409,13 @@ def test_a_merge_killed_at_any_step_shows_each_response_once(tmp_path: Path) -> 
 
     async def work() -> None:
         sink: Any = await opened(model / "archive")
-        await put(sink, answer(1), answer(2), Capture(crawl="other", page=answer(3).page), refused=(answer(2),))
+        await put(
+            sink,
+            capture_of(1),
+            capture_of(2),
+            Capture(crawl="other", page=capture_of(3).page),
+            refused=(capture_of(2),),
+        )
         sink._part.close()
         sink._part = None
         await sink.close()

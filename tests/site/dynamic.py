@@ -1,8 +1,8 @@
 """A site whose responses depend on the whole request: forms, cookies, redirects. In threads of the test.
 
-with serving(answer, "127.0.0.1", "127.0.0.2") as site:
+with serving(respond, "127.0.0.1", "127.0.0.2") as site:
     ...
-    assert [asked.method for asked in site.requests] == ["GET", "POST"]
+    assert [request.method for request in site.requests] == ["GET", "POST"]
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as it came: the names of its headers in lower case."""
+class Request:
+    """A request as it was received. The names of its headers are in lower case."""
 
     host: str
     method: str
@@ -47,31 +47,31 @@ def moved(location: str, status: int = 302, *headers: tuple[str, str]) -> Reply:
 @dataclass
 class DynamicSite:
     hosts: list[str] = field(default_factory=list)
-    requests: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         return f"http://{self.hosts[0]}"
 
-    def asked(self, path: str) -> list[Asked]:
+    def requests_to(self, path: str) -> list[Request]:
         return [request for request in self.requests if request.path.partition("?")[0] == path]
 
 
 @contextlib.contextmanager
-def serving(answer: Callable[[Asked], Reply | None], *addresses: str) -> Iterator[DynamicSite]:
-    """`answer` returns None for a path that the site does not have. robots.txt is never there."""
+def serving(respond: Callable[[Request], Reply | None], *addresses: str) -> Iterator[DynamicSite]:
+    """`respond` returns None for a path that the site does not have. The site has no robots.txt."""
     site = DynamicSite()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def _answer(self) -> None:
+        def _respond(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = self.rfile.read(int(headers.get("content-length", 0)))
-            asked = Asked(headers["host"], self.command, self.path, headers, body)
+            request = Request(headers["host"], self.command, self.path, headers, body)
             if self.path != "/robots.txt":
-                site.requests.append(asked)
-            reply = (answer(asked) if self.path != "/robots.txt" else None) or Reply("None here.", 404)
+                site.requests.append(request)
+            reply = (respond(request) if self.path != "/robots.txt" else None) or Reply("None here.", 404)
             content = reply.body.encode()
             self.send_response(reply.status)
             for name, value in (("Content-Type", reply.type), *reply.headers, ("Content-Length", str(len(content)))):
@@ -80,7 +80,7 @@ def serving(answer: Callable[[Asked], Reply | None], *addresses: str) -> Iterato
             if self.command != "HEAD":
                 self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _answer
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _respond
 
         def log_message(self, *args: object) -> None:
             pass

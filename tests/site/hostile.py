@@ -1,7 +1,7 @@
 """A web server that sends exactly the bytes that a test gives it, whether that is HTTP or not.
 
-It runs in the test's own loop on a loopback port and keeps what it saw: connections and request
-heads. An answer is raw bytes, after which the connection is closed, or a coroutine that talks as it likes.
+It runs in the event loop of the test on a loopback port, counts connections and records the heads of requests.
+A reply is raw bytes, after which the connection is closed, or a coroutine that uses the connection as it likes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Self
 from tests.servers import WAIT_SECONDS
 
 
-class Talk:
+class Connection:
     """One connection, from the server's side."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
@@ -35,88 +35,88 @@ class Talk:
         self.writer.transport.abort()
 
     async def until_closed(self) -> None:
-        """Wait, saying nothing, until the other side hangs up."""
+        """Wait until the client closes the connection. Nothing is sent."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
 
 
-Answer = bytes | Callable[[Talk], Awaitable[None]]
+Reply = bytes | Callable[[Connection], Awaitable[None]]
 
 
 def ok(body: bytes = b"", *lines: str, status: str = "200 OK") -> bytes:
-    """A whole answer with its length and these further header lines."""
+    """A complete response with its length and these further header lines."""
     head = "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *lines))
     return head.encode("latin-1") + b"\r\n" + body
 
 
-def keep(data: bytes) -> Answer:
-    """Say this and leave the connection open for the next request."""
+def keep(data: bytes) -> Reply:
+    """Send this and leave the connection open for the next request."""
 
-    async def answer(talk: Talk) -> None:
-        await talk.say(data)
+    async def reply(connection: Connection) -> None:
+        await connection.send(data)
 
-    return answer
-
-
-def silent() -> Answer:
-    return Talk.until_closed
+    return reply
 
 
-def drip(data: bytes, *, seconds: float, first: bytes = b"") -> Answer:
+def silent() -> Reply:
+    return Connection.until_closed
+
+
+def drip(data: bytes, *, seconds: float, first: bytes = b"") -> Reply:
     """`first` at once, then one byte of `data` every few seconds."""
 
-    async def answer(talk: Talk) -> None:
-        await talk.say(first)
+    async def reply(connection: Connection) -> None:
+        await connection.send(first)
         for byte in data:
-            await talk.say(bytes((byte,)))
+            await connection.send(bytes((byte,)))
             await asyncio.sleep(seconds)
 
-    return answer
+    return reply
 
 
-def endless(first: bytes, again: bytes) -> Answer:
-    """`first`, then `again` until nobody listens."""
+def endless(first: bytes, again: bytes) -> Reply:
+    """`first`, then `again` until the client closes the connection."""
 
-    async def answer(talk: Talk) -> None:
-        await talk.say(first)
+    async def reply(connection: Connection) -> None:
+        await connection.send(first)
         while True:
-            await talk.say(again)
+            await connection.send(again)
 
-    return answer
+    return reply
 
 
-def resetting(first: bytes = b"") -> Answer:
-    async def answer(talk: Talk) -> None:
-        await talk.say(first)
-        talk.reset()
+def resetting(first: bytes = b"") -> Reply:
+    async def reply(connection: Connection) -> None:
+        await connection.send(first)
+        connection.reset()
 
-    return answer
+    return reply
 
 
 class Hostile:
-    """`async with Hostile({"/path": answer}) as site:` and then `site.url("/path")`.
+    """`async with Hostile({"/path": reply}) as site:` and then `site.url("/path")`.
 
-    A path that is not named gets the answer of "*". A callable that returns with the connection open serves the next
-    request on it. A greeting is sent before any request, and instead of listening.
+    A path that is not named gets the reply of "*". A callable that returns with the connection open serves the next
+    request on it. A greeting is sent before any request, and no request is read.
     """
 
     def __init__(
         self,
-        answers: Mapping[str, Answer],
+        replies: Mapping[str, Reply],
         *,
         tls: ssl.SSLContext | None = None,
         address: str = "127.0.0.1",
         port: int = 0,
-        greeting: Callable[[Talk], Awaitable[None]] | None = None,
+        greeting: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
-        self.answers = dict(answers)
+        self.replies = dict(replies)
         self.address = address
         self.port = port
         self.connections = 0
         self.open = 0
         self.requests: list[bytes] = []
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self._tls = tls
         self._greeting = greeting
         self._server: asyncio.Server | None = None
@@ -135,7 +135,7 @@ class Hostile:
                 await self._closed.wait()
 
     def header(self, name: str, request: int = -1) -> str:
-        """The value of one header as it was sent, '' when it was not."""
+        """The value of one header as it was sent, '' if it was not sent."""
         for line in self.requests[request].decode("latin-1").split("\r\n")[1:]:
             key, _, value = line.partition(":")
             if key.lower() == name:
@@ -163,33 +163,33 @@ class Hostile:
         self.connections += 1
         self.open += 1
         try:
-            # A cancellation comes from __aexit__ alone, and streams complain of one that leaves here.
+            # Only __aexit__ cancels this task, and asyncio logs an error if a cancellation leaves this function.
             with contextlib.suppress(
                 ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, asyncio.CancelledError
             ):
-                await self._serve(Talk(reader, writer))
+                await self._serve(Connection(reader, writer))
         finally:
             writer.close()
-            # Only now is the other side told.
+            # Only this closes the connection for the client.
             with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
                 await writer.wait_closed()
             self._tasks.discard(task)
             self.open -= 1
             self._closed.set()
 
-    async def _serve(self, talk: Talk) -> None:
+    async def _serve(self, connection: Connection) -> None:
         if self._greeting is not None:
-            await self._greeting(talk)
+            await self._greeting(connection)
             return
         while True:
-            head = await talk.reader.readuntil(b"\r\n\r\n")
+            head = await connection.reader.readuntil(b"\r\n\r\n")
             self.requests.append(head)
-            self.asked.set()
+            self.requested.set()
             path = head.split(b" ", 2)[1].decode("latin-1")
-            answer = self.answers.get(path, self.answers.get("*", ok(b"", status="404 Not Found")))
-            if isinstance(answer, bytes):
-                await talk.say(answer)
+            reply = self.replies.get(path, self.replies.get("*", ok(b"", status="404 Not Found")))
+            if isinstance(reply, bytes):
+                await connection.send(reply)
                 return
-            await answer(talk)
-            if talk.writer.is_closing():
+            await reply(connection)
+            if connection.writer.is_closing():
                 return

@@ -12,7 +12,7 @@ class Judge:
     """The verdict on requests, by host: a name and a port."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self.requests = sorted(requests, key=lambda one: one.began)
+        self.requests = sorted(requests, key=lambda request: request.began)
         self.by_host: dict[str, list[Request]] = defaultdict(list)
         for request in self.requests:
             self.by_host[request.host].append(request)
@@ -23,7 +23,7 @@ class Judge:
         for host, requests in self.by_host.items():
             open_: list[Request] = []
             for request in requests:
-                open_ = [*(one for one in open_ if one.ended > request.began), request]
+                open_ = [*(other for other in open_ if other.ended > request.began), request]
                 if len(open_) > places:
                     wrong.append(f"overlap on {host}: {'; '.join(map(str, open_))}")
         return wrong
@@ -53,25 +53,29 @@ class Judge:
         for host, requests in self.by_host.items():
             if not requests[0].is_robots:
                 wrong.append(f"the first request to {host} was {requests[0]}")
-            pages = [one for one in requests if not one.is_robots]
+            pages = [request for request in requests if not request.is_robots]
             if pages and pages[0].began < requests[0].ended:
                 wrong.append(f"{host} got {pages[0]} before the response to robots.txt: {requests[0]}")
         return wrong
 
     def forbidden(self, allowed: Callable[[str, str], bool]) -> list[str]:
         """I6: what was requested though `allowed(host, path)` is false. robots.txt itself always may be."""
-        return [str(one) for one in self.requests if not one.is_robots and not allowed(one.host, one.path)]
+        return [
+            str(request)
+            for request in self.requests
+            if not request.is_robots and not allowed(request.host, request.path)
+        ]
 
     def paths(self, host: str) -> list[str]:
         """The paths that were requested of the host, in order."""
-        return [one.path for one in self.by_host[host]]
+        return [request.path for request in self.by_host[host]]
 
     def times(self, url: str) -> int:
         return self.counts()[url]
 
     def counts(self) -> Counter[str]:
         """How often each URL was requested."""
-        return Counter(one.url for one in self.requests)
+        return Counter(request.url for request in self.requests)
 
     def repeated(self) -> dict[str, int]:
         """URLs that were requested more than once."""
@@ -82,4 +86,4 @@ def _gaps(requests: list[Request]) -> Iterable[tuple[float, Request, Request]]:
     last = requests[0]
     for request in requests[1:]:
         yield request.began - last.ended, last, request
-        last = max(last, request, key=lambda one: one.ended)
+        last = max(last, request, key=lambda each: each.ended)

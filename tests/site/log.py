@@ -79,16 +79,16 @@ class Writer:
 
 def read(path: Path) -> list[Request]:
     """Every request, in the order in which they came."""
-    found: dict[int, Request] = {}
+    requests: dict[int, Request] = {}
     for line in path.read_bytes().splitlines():
         event = _decode(line)
         if isinstance(event, Began):
-            found[event.number] = Request(
+            requests[event.number] = Request(
                 host=event.host, address=event.address, method=event.method, path=event.path, headers=event.headers,
                 began=event.us / 1e6,
             )  # fmt: skip
         else:
-            found[event.number] = msgspec.structs.replace(
-                found[event.number], ended=event.us / 1e6, status=event.status, bytes=event.bytes, how=event.how
+            requests[event.number] = msgspec.structs.replace(
+                requests[event.number], ended=event.us / 1e6, status=event.status, bytes=event.bytes, how=event.how
             )
-    return sorted(found.values(), key=lambda one: one.began)
+    return sorted(requests.values(), key=lambda request: request.began)

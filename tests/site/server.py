@@ -1,8 +1,9 @@
 """A web server in its own process with configured responses and a log of every request: HTTP/1.1, raw, keep-alive.
 
-Started with listening sockets (tests/site/site.py); orders come in on stdin, one JSON list a line, each answered by a
-line on stdout; the end of stdin ends it. Made for many small answers: asyncio's own loop, whose `write` hands bytes to
-the kernel at once, so that the end of an answer is noted when it happens (uvloop would send later).
+It is started with listening sockets (tests/site/site.py) and reads orders from stdin, one JSON list per line. It
+confirms each with a line on stdout, and exits at the end of stdin. For many small responses it uses asyncio's own event
+loop: its `write` passes bytes to the kernel at once, so the log has the time at which a response ends (uvloop would
+send later).
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from tests.site.answers import HTML, Answer, Answers, Open, Order, Plant, Shut
 from tests.site.log import NOTED, Began, Ended, Writer
+from tests.site.responses import HTML, Open, Order, Plant, Response, Responses, Shut
 from tests.site.tree import Tree
 
 _REASONS = {200: "OK", 301: "Moved Permanently", 302: "Found", 304: "Not Modified", 404: "Not Found", 503: "Busy"}
-_MISSING = Answer(status=404, body="There is nothing here.", type="text/plain")
+_MISSING = Response(status=404, body="There is nothing here.", type="text/plain")
 _MOST_BYTES = 1_000_000
 _FILLER = b"All work and no play makes Jack a dull boy.\n" * 1500
 _STEPS = 20
@@ -36,28 +37,28 @@ def _now_us() -> int:
 
 
 class _Ready:
-    """An answer as bytes."""
+    """A response as bytes."""
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-        body = answer.body.encode("utf-8", "surrogateescape")
-        missing = answer.size - len(body)
+    def __init__(self, response: Response) -> None:
+        self.response = response
+        body = response.body.encode("utf-8", "surrogateescape")
+        missing = response.size - len(body)
         self.body = body + (_FILLER * (missing // len(_FILLER) + 1))[:missing] if missing > 0 else body
-        validators = [("ETag", answer.etag), ("Last-Modified", answer.modified)]
-        headers = [*answer.headers, *((name, value) for name, value in validators if value)]
-        length = [] if answer.fault == "endless" else [("Content-Length", str(len(self.body)))]
-        closing = [("Connection", "close")] if answer.fault == "endless" else []
-        kind = [("Content-Type", answer.type)] if answer.type else []
-        self.head = _head(answer.status, [*kind, *headers, *length, *closing])
+        validators = [("ETag", response.etag), ("Last-Modified", response.modified)]
+        headers = [*response.headers, *((name, value) for name, value in validators if value)]
+        length = [] if response.fault == "endless" else [("Content-Length", str(len(self.body)))]
+        closing = [("Connection", "close")] if response.fault == "endless" else []
+        kind = [("Content-Type", response.type)] if response.type else []
+        self.head = _head(response.status, [*kind, *headers, *length, *closing])
         self.unchanged = _head(304, headers)
-        self.simple = not (answer.after or answer.lasting or answer.cut >= 0 or answer.fault)
+        self.simple = not (response.after or response.lasting or response.cut >= 0 or response.fault)
 
     def confirmed(self, headers: dict[str, str]) -> bool:
         """Whether the client has it already (RFC 9110 13.1: an ETag takes precedence over a date)."""
         tag, date = headers.get("if-none-match"), headers.get("if-modified-since")
         if tag is not None:
-            return bool(self.answer.etag) and tag == self.answer.etag
-        return bool(self.answer.modified) and date == self.answer.modified
+            return bool(self.response.etag) and tag == self.response.etag
+        return bool(self.response.modified) and date == self.response.modified
 
 
 class Served:
@@ -72,21 +73,21 @@ class Served:
         self._trees: dict[str, list[Tree]] = {}
         self._missing = _Ready(_MISSING)
 
-    async def listen(self, one: socket.socket) -> None:
-        address, port = one.getsockname()[:2]
+    async def listen(self, listening: socket.socket) -> None:
+        address, port = listening.getsockname()[:2]
         loop = asyncio.get_running_loop()
-        self._listening[f"{address}:{port}"] = await loop.create_server(lambda: _Connection(self), sock=one)
+        self._listening[f"{address}:{port}"] = await loop.create_server(lambda: _Connection(self), sock=listening)
 
     async def obey(self, order: Order) -> None:
         match order:
-            case Answers(host, path, answers):
-                self._rules[host, path] = [_Ready(answer) for answer in answers]
+            case Responses(host, path, responses):
+                self._rules[host, path] = [_Ready(response) for response in responses]
             case Plant(tree):
                 for host in tree.hosts:
                     self._trees.setdefault(host, []).append(tree)
             case Shut(address):
                 self._listening.pop(address).close()
-                for connection in [one for one, where in self.connections.items() if where == address]:
+                for connection in [other for other, where in self.connections.items() if where == address]:
                     connection.transport.abort()
             case Open(address):
                 name, _, port = address.rpartition(":")
@@ -120,7 +121,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        # Paused while the kernel does not take all of it: resume_writing then is the end of an answer.
+        # Paused while the kernel does not take all of it: resume_writing then is the end of a response.
         transport.set_write_buffer_limits(0)
         name = transport.get_extra_info("sockname")
         self._address = f"{name[0]}:{name[1]}"
@@ -159,36 +160,36 @@ class _Connection(asyncio.Protocol):
         self._number = self._served.numbers
         noted = {name: value for name, value in headers.items() if name in NOTED or name.startswith("x-")}
         self._served.log.write(Began(self._number, self._began_us, host, self._address, method, path, noted))
-        found = self._served.find(host, path)
-        if isinstance(found, bytes):
-            self._answer(200, _head(200, [("Content-Type", HTML), ("Content-Length", str(len(found)))]), found)
-        elif found.simple:
-            self._whole(found, headers)
+        content = self._served.find(host, path)
+        if isinstance(content, bytes):
+            self._respond(200, _head(200, [("Content-Type", HTML), ("Content-Length", str(len(content)))]), content)
+        elif content.simple:
+            self._whole(content, headers)
         else:
-            self._work = asyncio.ensure_future(self._slowly(found, headers))
+            self._work = asyncio.ensure_future(self._slowly(content, headers))
 
     def _whole(self, ready: _Ready, headers: dict[str, str]) -> None:
         if ready.confirmed(headers):
-            self._answer(304, ready.unchanged, b"")
+            self._respond(304, ready.unchanged, b"")
         else:
-            self._answer(ready.answer.status, ready.head, ready.body)
+            self._respond(ready.response.status, ready.head, ready.body)
 
-    def _answer(self, status: int, head: bytes, body: bytes) -> None:
+    def _respond(self, status: int, head: bytes, body: bytes) -> None:
         self._status, self._sent = status, len(body)
         self._last(head + body, "done")
 
     async def _slowly(self, ready: _Ready, headers: dict[str, str]) -> None:
-        answer = ready.answer
-        await asyncio.sleep(answer.after)
-        if answer.fault in ("close", "reset"):
-            self._after_sending = answer.fault
-            if answer.fault == "reset":
+        response = ready.response
+        await asyncio.sleep(response.after)
+        if response.fault in ("close", "reset"):
+            self._after_sending = response.fault
+            if response.fault == "reset":
                 # With this option closing sends a reset instead of a farewell.
                 lingering = b"\1\0\0\0\0\0\0\0"
                 self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingering)
             self.transport.abort()
-        elif answer.fault == "endless":
-            self._status = answer.status
+        elif response.fault == "endless":
+            self._status = response.status
             self.transport.write(ready.head + ready.body)
             while True:
                 self.transport.write(_FILLER)
@@ -196,32 +197,35 @@ class _Connection(asyncio.Protocol):
                 while self.transport.get_write_buffer_size():  # noqa: ASYNC110 (waits for a client that does not read)
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0)
-        elif answer.fault != "silent":
-            body = ready.body if answer.cut < 0 else ready.body[: answer.cut]
-            if answer.lasting:
+        elif response.fault != "silent":
+            body = ready.body if response.cut < 0 else ready.body[: response.cut]
+            if response.lasting:
                 await self._drop_by_drop(ready, body)
-            elif answer.cut < 0:
+            elif response.cut < 0:
                 self._whole(ready, headers)
             else:
-                self._status, self._sent = answer.status, len(body)
+                self._status, self._sent = response.status, len(body)
                 self._last(ready.head + body, "cut")
 
     async def _drop_by_drop(self, ready: _Ready, body: bytes) -> None:
-        self._status = ready.answer.status
+        self._status = ready.response.status
         self.transport.write(ready.head)
         drop = len(body) // _STEPS + 1
         drops = [body[start : start + drop] for start in range(0, len(body), drop)] or [b""]
         for number, part in enumerate(drops, 1):
-            await asyncio.sleep(ready.answer.lasting / len(drops))
+            await asyncio.sleep(ready.response.lasting / len(drops))
             self._sent += len(part)
             if number < len(drops):
                 self.transport.write(part)
             else:
-                self._last(part, "done" if ready.answer.cut < 0 else "cut")
+                self._last(part, "done" if ready.response.cut < 0 else "cut")
 
     def _last(self, data: bytes, how: str) -> None:
-        """Send the last bytes of an answer. Noted is the moment before: a client cannot have them sooner, and when this
-        process is stopped behind the call, the gap to the next request does not seem shorter than it was."""
+        """Send the last bytes of a response, and log the time before that.
+
+        A client cannot have them sooner; and if this process is stopped after the call, the gap to the next request
+        does not seem shorter than it was.
+        """
         now = _now_us()
         self._after_sending = how
         self.transport.write(data)
@@ -250,8 +254,8 @@ class _Connection(asyncio.Protocol):
 
 async def serve(log: Path, sockets: list[socket.socket]) -> None:
     served = Served(Writer(log))
-    for one in sockets:
-        await served.listen(one)
+    for listening in sockets:
+        await served.listen(listening)
     orders = asyncio.StreamReader(limit=1 << 26)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)

@@ -7,7 +7,7 @@
         ...
         assert not site.judge().impolite(0.3)
 
-A host is an address of 127.0.0.0/8 with a port, so that there are as many as are wanted without any DNS; a name of
+A host is an address of 127.0.0.0/8 with a port, so any number of hosts needs no DNS. A name of
 127.0.0.1, such as localhost, is a separate host, recognized by the Host header.
 """
 
@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
-from tests.site.answers import Answer, Answers, Open, Order, Plant, Shut
 from tests.site.judge import Judge
 from tests.site.log import Request, read
+from tests.site.responses import Open, Order, Plant, Response, Responses, Shut
 from tests.site.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ class Site:
     taken: int = 0
 
     def take(self, count: int = 1) -> list[str]:
-        """Hosts that nobody has taken yet."""
+        """Hosts that no test has taken yet."""
         assert self.taken + count <= len(self.hosts), f"the site has {len(self.hosts)} hosts: create it with more"
         self.taken += count
         return self.hosts[self.taken - count : self.taken]
@@ -59,25 +59,25 @@ class Site:
         """The same name or address on the site's second port."""
         return f"{host.rpartition(':')[0]}:{self.second_port}"
 
-    def at(self, host: str, path: str, *answers: Answer) -> str:
-        """Respond so from now on, one after the other, the last one forever. Returns the URL."""
-        self.tell(Answers(host, path, answers))
+    def at(self, host: str, path: str, *responses: Response) -> str:
+        """Serve these responses from now on, one after the other, the last one forever. Returns the URL."""
+        self.send(Responses(host, path, responses))
         return f"http://{host}{path}"
 
     def plant(self, pages: int, hosts: tuple[str, ...] | list[str], **more: int) -> Tree:
         tree = msgspec.structs.replace(Tree(pages=pages, hosts=tuple(hosts)), **more)
-        self.tell(Plant(tree))
+        self.send(Plant(tree))
         return tree
 
     def shut(self, host: str) -> None:
         """Refuse connections from now on."""
-        self.tell(Shut(host))
+        self.send(Shut(host))
 
     def open(self, host: str) -> None:
-        self.tell(Open(host))
+        self.send(Open(host))
 
-    def tell(self, *orders: Order) -> None:
-        """When this returns, the next request is answered so."""
+    def send(self, *orders: Order) -> None:
+        """Send orders to the process. When this returns, they apply to the next request."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(msgspec.json.encode(orders) + b"\n")
@@ -87,9 +87,9 @@ class Site:
     def requests(self, *hosts: str) -> list[Request]:
         """All requests so far, or those to these hosts, in the order in which they came."""
         if self.process.poll() is None:
-            # What a client has an answer to is in the log, with its end, when the site has listened to us.
-            self.tell()
-        return [one for one in read(self.log) if not hosts or one.host in hosts]
+            # Once the site has replied here, the log has the end of every response that a client has received.
+            self.send()
+        return [request for request in read(self.log) if not hosts or request.host in hosts]
 
     def judge(self, *hosts: str) -> Judge:
         return Judge(self.requests(*hosts))
@@ -106,11 +106,11 @@ def serving(
     """
     folder.mkdir(parents=True, exist_ok=True)
     addresses = addresses or [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(hosts)]
-    # What names such as localhost lead to.
+    # Names such as localhost resolve to 127.0.0.1.
     sockets = network(lambda: _listening(["127.0.0.1", *addresses], port))
     more = network(lambda: _listening(["127.0.0.1", *addresses], 0)) if second_port else []
-    port, second = (found[0].getsockname()[1] if found else 0 for found in (sockets, more))
-    numbers = [one.fileno() for one in (*sockets, *more)]
+    port, second = (group[0].getsockname()[1] if group else 0 for group in (sockets, more))
+    numbers = [listening.fileno() for listening in (*sockets, *more)]
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     log = folder / "requests"
     process = subprocess.Popen(
@@ -119,8 +119,8 @@ def serving(
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
-        for one in (*sockets, *more):
-            one.close()
+        for listening in (*sockets, *more):
+            listening.close()
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n", "the site did not start; its error is above"
@@ -136,12 +136,12 @@ def _listening(addresses: list[str], port: int) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         try:
             for address in addresses:
-                wanted = port or (sockets[0].getsockname()[1] if sockets else 0)
-                sockets.append(socket.create_server((address, wanted), backlog=1024))
+                chosen = port or (sockets[0].getsockname()[1] if sockets else 0)
+                sockets.append(socket.create_server((address, chosen), backlog=1024))
             return sockets
         except OSError as error:
-            for one in sockets:
-                one.close()
+            for listening in sockets:
+                listening.close()
             if port or error.errno != errno.EADDRINUSE:
                 raise
     raise AssertionError(f"no port was free on all of {len(addresses)} addresses in {_TRIES} tries")

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, redirect, robots
+from tests.site.responses import Response, redirect, robots
 from tests.site.site import Site, serving
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=30, second_port=True) as one:
-        yield one
+    with serving(tmp_path_factory.mktemp("site"), hosts=30, second_port=True) as served:
+        yield served
 
 
 def connect(host: str) -> socket.socket:
@@ -40,12 +40,12 @@ def ask(link: socket.socket, host: str, path: str, *headers: str) -> tuple[int, 
 
 def test_responses_are_served_in_order_and_the_last_one_is_repeated(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(status=503, headers=(("Retry-After", "1"),)), Answer(body="fine"))
+    site.at(host, "/", Response(status=503, headers=(("Retry-After", "1"),)), Response(body="fine"))
     with connect(host) as link:
         assert "Retry-After: 1" in ask(link, host, "/")[1]
         assert [ask(link, host, "/")[2] for _ in range(2)] == [b"fine", b"fine"]
         assert ask(link, host, "/elsewhere")[0] == 404
-    assert [one.status for one in site.requests(host)] == [503, 200, 200, 404]
+    assert [request.status for request in site.requests(host)] == [503, 200, 200, 404]
 
 
 def test_a_change_of_the_site_applies_from_the_next_request(site: Site) -> None:
@@ -58,11 +58,11 @@ def test_a_change_of_the_site_applies_from_the_next_request(site: Site) -> None:
 
 def test_ports_and_names_are_separate_hosts(site: Site) -> None:
     (host,) = site.take()
-    for one in (host, site.beside(host), site.name("a"), site.name("b")):
-        site.at(one, "/", Answer(body=one))
-    for one, where in ((host, host), (site.beside(host), site.beside(host))):
+    for served_host in (host, site.beside(host), site.name("a"), site.name("b")):
+        site.at(served_host, "/", Response(body=served_host))
+    for served_host, where in ((host, host), (site.beside(host), site.beside(host))):
         with connect(where) as link:
-            assert ask(link, one, "/")[2] == one.encode()
+            assert ask(link, served_host, "/")[2] == served_host.encode()
     with connect(f"127.0.0.1:{site.port}") as link:
         for name in (site.name("a"), site.name("b")):
             assert ask(link, name, "/")[2] == name.encode()
@@ -70,7 +70,7 @@ def test_ports_and_names_are_separate_hosts(site: Site) -> None:
 
 def test_a_matching_validator_gets_a_304(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(body="text", etag='"1"', modified="Sun, 06 Nov 1994 08:49:37 GMT"))
+    site.at(host, "/", Response(body="text", etag='"1"', modified="Sun, 06 Nov 1994 08:49:37 GMT"))
     with connect(host) as link:
         assert ask(link, host, "/", 'If-None-Match: "1"')[::2] == (304, b"")
         assert ask(link, host, "/", 'If-None-Match: "0"')[::2] == (200, b"text")
@@ -80,18 +80,18 @@ def test_a_matching_validator_gets_a_304(site: Site) -> None:
 
 def test_a_slow_response_ends_in_the_log_when_its_last_byte_is_sent(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/late", Answer(body="late", after=0.2))
-    site.at(host, "/long", Answer(body="a long text of many words", lasting=0.2))
+    site.at(host, "/late", Response(body="late", after=0.2))
+    site.at(host, "/long", Response(body="a long text of many words", lasting=0.2))
     with connect(host) as link:
         for path in ("/late", "/long"):
             assert len(ask(link, host, path)[2]) == (4 if path == "/late" else 25)
-    for one in site.requests(host):
-        assert one.ended - one.began >= 0.2
+    for request in site.requests(host):
+        assert request.ended - request.began >= 0.2
 
 
 def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(size=30_000_000))
+    site.at(host, "/", Response(size=30_000_000))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         wait_until(lambda: site.requests(host), "the request is in the log")
@@ -100,13 +100,13 @@ def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) 
         taken = 0
         while taken < 30_000_000:
             taken += len(link.recv(1 << 20))
-        wait_until(lambda: site.requests(host)[0].how == "done", "the answer has ended")
+        wait_until(lambda: site.requests(host)[0].how == "done", "the response has ended")
     assert site.requests(host)[0].bytes == 30_000_000
 
 
 def test_a_client_that_disconnects_is_logged(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault="silent"))
+    site.at(host, "/", Response(fault="silent"))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         wait_until(lambda: site.requests(host), "the request is in the log")
@@ -116,7 +116,7 @@ def test_a_client_that_disconnects_is_logged(site: Site) -> None:
 @pytest.mark.parametrize(("fault", "sees"), [("close", b""), ("reset", None)])
 def test_faults_reach_the_client(site: Site, fault: str, sees: bytes | None) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault=fault))
+    site.at(host, "/", Response(fault=fault))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         if sees is None:
@@ -129,7 +129,7 @@ def test_faults_reach_the_client(site: Site, fault: str, sees: bytes | None) -> 
 
 def test_a_truncated_response_announces_more_than_it_sends(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(body="0123456789", cut=4))
+    site.at(host, "/", Response(body="0123456789", cut=4))
     with connect(host) as link:
         _, head, body = ask(link, host, "/")
         assert "Content-Length: 10" in head
@@ -139,7 +139,7 @@ def test_a_truncated_response_announces_more_than_it_sends(site: Site) -> None:
 
 def test_an_endless_response_continues_until_the_client_disconnects(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault="endless"))
+    site.at(host, "/", Response(fault="endless"))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         taken = 0

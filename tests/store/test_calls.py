@@ -30,8 +30,8 @@ def test_a_call_returns_plain_bytes_and_numbers_on_any_server_and_loop(
             assert store.replicas == 0
             return await store.call_many([(ECHO, "k", ["a", b"\xff", 1, 0.5]), (ECHO, "l", [b"\xff"])])
 
-    with server(tmp_path, binary=binary(), unix=True) as one:
-        assert run(main(one.url)) == [[b"k", b"a", 4], [b"l", b"\xff", 1]]
+    with server(tmp_path, binary=binary(), unix=True) as valkey:
+        assert run(main(valkey.url)) == [[b"k", b"a", 4], [b"l", b"\xff", 1]]
 
 
 async def test_many_callers_share_one_connection_and_get_their_own_replies(valkey: Server) -> None:
@@ -107,8 +107,8 @@ async def test_a_full_store_raises_store_full_and_scripts_that_free_memory_still
     binary: Callable[[], str], tmp_path: Path
 ) -> None:
     free_first = Script("free_first", "redis.call('DEL', KEYS[1] .. ':none') return redis.call('INCR', KEYS[1])")
-    with server(tmp_path, binary=binary(), options={"maxmemory": "1mb"}) as one:
-        async with await Store.open(one.url, timeout_seconds=2) as store:
+    with server(tmp_path, binary=binary(), options={"maxmemory": "1mb"}) as valkey:
+        async with await Store.open(valkey.url, timeout_seconds=2) as store:
             with pytest.raises(StoreFull, match="maxmemory"):
                 await store.call_many([(PUSH, "big", [b"x" * 100_000])] * 50)
             assert await store.call(free_first, "k", []) == 1
@@ -121,12 +121,12 @@ async def test_a_call_waits_for_a_busy_server_and_then_names_it(own: Server) -> 
         stuck = asyncio.create_task(store.call(endless, "k", []))
         await asyncio.sleep(0.3)
         async with asyncio.timeout(WAIT_SECONDS):
-            asked = asyncio.create_task(store.command("PING"))
+            call = asyncio.create_task(store.command("PING"))
             impatient = await asyncio.to_thread(_open_briefly, own.url)
             assert isinstance(impatient, StoreUnavailable)
             assert "BUSY" in str(impatient)
             own.ask("SCRIPT", "KILL")
-            assert await asked == b"PONG"
+            assert await call == b"PONG"
         with pytest.raises(StoreError, match="killed"):
             await stuck
 

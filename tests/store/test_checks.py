@@ -27,8 +27,8 @@ async def _refusal(url: str) -> str:
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 async def test_a_server_that_evicts_keys_is_refused(policy: str, tmp_path: Path) -> None:
-    with server(tmp_path, options={"maxmemory-policy": policy}) as one:
-        assert "set maxmemory-policy to noeviction" in await _refusal(one.url)
+    with server(tmp_path, options={"maxmemory-policy": policy}) as valkey:
+        assert "set maxmemory-policy to noeviction" in await _refusal(valkey.url)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ async def test_missing_persistence_is_a_warning_that_names_what_would_be_lost(
     options: dict[str, str], loss: str, tmp_path: Path
 ) -> None:
     warnings: list[str] = []
-    with server(tmp_path, options=options) as one:
-        async with await Store.open(one.url, on_warning=warnings.append) as store:
+    with server(tmp_path, options=options) as valkey:
+        async with await Store.open(valkey.url, on_warning=warnings.append) as store:
             assert not store.durable
     assert [loss in warning for warning in warnings] == ([True] if loss else [])
 
@@ -63,8 +63,8 @@ async def test_a_server_that_forbids_config_is_judged_by_info_alone(own: Server)
         assert not store.durable  # appendfsync is unknown, so the worst is assumed
 
 
-def _forbid_config(one: Server) -> None:
-    one.ask("ACL", "SETUSER", "guest", "on", ">pw", "~*", "&*", "+@all", "-config")
+def _forbid_config(valkey: Server) -> None:
+    valkey.ask("ACL", "SETUSER", "guest", "on", ">pw", "~*", "&*", "+@all", "-config")
 
 
 def test_redis_older_than_7_is_refused() -> None:
@@ -77,18 +77,18 @@ def test_redis_older_than_7_is_refused() -> None:
 
 
 async def test_a_wrong_or_missing_password_is_refused_at_once_and_not_printed(tmp_path: Path) -> None:
-    with server(tmp_path, options={"requirepass": "right"}) as one:
-        async with await Store.open(one.url) as store:
+    with server(tmp_path, options={"requirepass": "right"}) as valkey:
+        async with await Store.open(valkey.url) as store:
             assert await store.command("PING") == b"PONG"
         for login in ("", ":hunter2@", "nobody:hunter2@"):
-            text = await _refusal(f"redis://{login}127.0.0.1:{one.port}")
+            text = await _refusal(f"redis://{login}127.0.0.1:{valkey.port}")
             assert "hunter2" not in text
             assert "check user, password and rights" in text
 
 
 async def test_a_password_for_a_server_without_one_is_refused(tmp_path: Path) -> None:
-    with server(tmp_path, binary=redis_server()) as one:
-        assert "without any password" in await _refusal(f"redis://:hunter2@127.0.0.1:{one.port}")
+    with server(tmp_path, binary=redis_server()) as redis:
+        assert "without any password" in await _refusal(f"redis://:hunter2@127.0.0.1:{redis.port}")
 
 
 async def test_the_documented_rights_are_enough_and_less_is_refused(own: Server) -> None:
@@ -121,18 +121,18 @@ async def test_the_documented_rights_are_enough_and_less_is_refused(own: Server)
 
 
 async def test_tls_is_used_and_an_unknown_certificate_is_refused(tmp_path: Path) -> None:
-    with tls_server(tmp_path) as (one, authority):
-        url = f"rediss://localhost:{one.port}"
+    with tls_server(tmp_path) as (redis, authority):
+        url = f"rediss://localhost:{redis.port}"
         async with await Store.open(f"{url}?ssl_ca_certs={authority}") as store:
             assert await store.call(NOTE, "k", [b"x" * 1_000_000])
         async with await Store.open(f"{url}?ssl_cert_reqs=none") as store:
             assert await store.command("PING") == b"PONG"
         assert "ssl_ca_certs" in await _refusal(url)
-        assert "ssl_ca_certs" in await _refusal(f"rediss://127.0.0.1:{one.port}?ssl_ca_certs={authority}")
+        assert "ssl_ca_certs" in await _refusal(f"rediss://127.0.0.1:{redis.port}?ssl_ca_certs={authority}")
 
 
 async def test_tls_to_a_port_without_tls_is_reported_as_the_reason(valkey: Server) -> None:
-    # A Redis server waits for the rest of what it takes for a command, so only time tells.
+    # A Redis server treats the handshake as the start of a command and waits for the rest, so only a timeout ends it.
     with pytest.raises(StoreUnavailable, match="no TLS handshake within"):
         await Store.open(f"rediss://127.0.0.1:{valkey.port}", timeout_seconds=0.5)
 

@@ -69,7 +69,7 @@ async def test_a_message_published_on_any_cluster_node_is_received(three_nodes: 
         assert await listener.wait(2) == [b""]
         for n in range(6):
             await store.call(SHOUT, f"{{{n}}}", ["wake", n])
-        heard: list[bytes] = []
-        while len(heard) < 6:
-            heard += await listener.wait(2) or [b"nothing"]
-        assert sorted(heard) == [b"%d" % n for n in range(6)]
+        messages: list[bytes] = []
+        while len(messages) < 6:
+            messages += await listener.wait(2) or [b"nothing"]
+        assert sorted(messages) == [b"%d" % n for n in range(6)]

@@ -93,7 +93,7 @@ async def test_a_call_waits_for_a_frozen_store(own: Server) -> None:
         await store.call(ONCE, "k", [1])
         own.freeze()
         calls = [asyncio.create_task(store.call(ONCE, "k", [n])) for n in range(50)]
-        await asyncio.sleep(6)  # longer than an answer may take
+        await asyncio.sleep(6)  # longer than a reply may take
         own.thaw()
         await asyncio.gather(*calls)
         assert own.ask("SCARD", "k") == 50

@@ -25,7 +25,7 @@ _LOG = (
 
 
 class Missing(Exception):
-    """Something to serve, or to serve it with, is not on this machine. The text says how to get it."""
+    """Something to serve, or to serve it with, is not on this machine. The message says how to install it."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Tree:
 
     @property
     def path(self) -> Path:
-        found = sorted(path for path in (CACHE / self.package).glob(self.root) if path.is_dir())
-        if not found:
+        paths = sorted(path for path in (CACHE / self.package).glob(self.root) if path.is_dir())
+        if not paths:
             raise Missing(f"{self.package} is not unpacked in {CACHE}; run: tests/documents {self.package}")
-        return found[0]
+        return paths[0]
 
 
 PYTHON = Tree("python3-doc", "usr/share/doc/python3.[0-9]*/html")
@@ -51,7 +51,7 @@ HANDBOOK = Tree("debian-handbook", "usr/share/doc/debian-handbook/html/en-US")
 
 
 class Request(NamedTuple):
-    """A line of nginx's log. Moments are seconds of the wall clock, to the millisecond as nginx tells them."""
+    """A line of nginx's log. Moments are seconds of the wall clock, to the millisecond as nginx logs them."""
 
     address: str
     method: str
@@ -80,7 +80,7 @@ class Web:
 
     def sites(self, tree: Tree) -> list[str]:
         """The addresses of a tree as URLs without a path."""
-        return [self.site(one) for own, addresses in self.trees if own is tree for one in addresses]
+        return [self.site(address) for own, addresses in self.trees if own is tree for address in addresses]
 
     def site(self, address: str) -> str:
         return f"http://{address}:{self.port}"
@@ -139,7 +139,7 @@ class Web:
         )
 
     def _server(self, tree: Tree, addresses: list[str]) -> str:
-        listens = "".join(f"    listen {one}:{self.port};\n" for one in addresses)
+        listens = "".join(f"    listen {address}:{self.port};\n" for address in addresses)
         text = tree.robots.replace("\n", "\\n")
         robots = f"    location = /robots.txt {{ default_type text/plain; return 200 '{text}'; }}\n" if text else ""
         return f"  server {{\n{listens}    root '{tree.path}';\n    index index.html;\n{robots}  }}\n"
@@ -150,7 +150,7 @@ _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def _addresses(place: int, copies: int) -> list[str]:
-    """Addresses of one tree: all of 127.0.0.0/8 answers on Linux, and no other test uses these."""
+    """Addresses of one tree: on Linux all of 127.0.0.0/8 is local, and no other test uses these."""
     return [f"127.{101 + place}.{copy // 250}.{copy % 250 + 1}" for copy in range(copies)]
 
 

@@ -16,7 +16,7 @@ from shoal.operations.plan import WORKER_PAGES_A_SECOND, plan
 from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
-from tests.system.simulated import Simulated, simulate
+from tests.system.simulation import Simulated, simulate
 
 WORKERS = (1, 2, 5, 10, 20, 50, 100, 200)
 DELAY, RESPONSE = 1.0, 0.2
@@ -47,7 +47,7 @@ def nodes_for(workers: int) -> int:
 
 
 async def play(store: Store, workers: int, nodes: int, *, seconds: float = 1.2) -> Size:
-    """Play a fleet on a store of so many servers."""
+    """Simulate a fleet on a store of so many servers."""
     on_node = workers / nodes
     # One part of a server: its calls take longer by as much.
     slice_of = 1
@@ -70,8 +70,8 @@ async def _table() -> None:
     fleets = [(workers, 1) for workers in WORKERS]
     fleets += [(workers, nodes_for(workers)) for workers in WORKERS[-3:]]
     for workers, nodes in fleets:
-        with tempfile.TemporaryDirectory() as folder, server(Path(folder), options={"appendonly": "no"}) as one:
-            async with await Store.open(one.url) as store:
+        with tempfile.TemporaryDirectory() as folder, server(Path(folder), options={"appendonly": "no"}) as valkey:
+            async with await Store.open(valkey.url) as store:
                 size = await play(store, workers, nodes, seconds=3.6)
         rate = f"{size.pages_per_second:,.0f} | {size.efficiency:.0%} | {size.store_busy:.0%}"
         print(f"| {workers} | {nodes} | {rate} |", flush=True)

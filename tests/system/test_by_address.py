@@ -11,8 +11,8 @@ from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import load
 from shoal.worker.worker import Worker
 from tests.servers import WAIT_SECONDS
-from tests.site.answers import page
 from tests.site.log import Request
+from tests.site.responses import page
 from tests.site.site import serving
 
 NAMES = [f"name-{number}.example" for number in range(20)]
@@ -38,7 +38,7 @@ async def _crawl(folder: Path, seeds: list[str], *, by_address: bool) -> tuple[i
     workers = [Worker(frontier, settings, resolver=_resolve) for frontier in frontiers]
     running = [asyncio.create_task(worker.run()) for worker in workers]
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await first.crawls.finished("c"):  # noqa: ASYNC110 - other processes would not tell us
+        while not await first.crawls.finished("c"):  # noqa: ASYNC110 - other processes send no event
             await asyncio.sleep(0.05)
     counts = await first.crawls.count("c")
     for worker in workers:
@@ -51,7 +51,7 @@ async def _crawl(folder: Path, seeds: list[str], *, by_address: bool) -> tuple[i
 
 def _gaps(requests: list[Request]) -> list[float]:
     """Seconds from the end of each request to the start of the next, whichever name they were for."""
-    order = sorted(requests, key=lambda one: one.began)
+    order = sorted(requests, key=lambda request: request.began)
     return [later.began - earlier.ended for earlier, later in itertools.pairwise(order)]
 
 

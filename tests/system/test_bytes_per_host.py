@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.site.answers import page
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
 
 PAGES, PAGE_BYTES = 12, 10_000
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("bytes"), hosts=20, workers=2) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("bytes"), hosts=20, workers=2) as opened:
+        yield opened
 
 
 def plant(crawls: Crawls, host: str, pages: int) -> str:

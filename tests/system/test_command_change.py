@@ -8,11 +8,11 @@ import pytest
 
 from shoal.client import Client
 from shoal.errors import CrawlEnded, InvalidInput
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -26,20 +26,20 @@ def test_new_patterns_exclude_waiting_urls_and_a_preview_counts_them(site: Site,
         site.at(host, path, page())
     running = shell.start("crawl", f"http://{host}/", "--delay", "0.5", "--workers", "2", "--name", "far", *LOCAL)
     wait_until(lambda: len(site.requests(host)) >= 4, "it runs")
-    told = shell.run("change", "far", "--deny", "/old/", "--preview")
-    assert told.code == 0, told.err
-    assert "Preview: would change --deny of crawl far." in told.err
-    assert "The new rules exclude" in told.err
+    result = shell.run("change", "far", "--deny", "/old/", "--preview")
+    assert result.code == 0, result.err
+    assert "Preview: would change --deny of crawl far." in result.err
+    assert "The new rules exclude" in result.err
     assert shell.counts("far")["policy"]["deny"] == []
     # Workers notice new patterns within seconds; until then they continue at the new delay.
-    told = shell.run("change", "far", "--deny", "/old/", "--delay", "0.4")
-    assert told.code == 0, told.err
-    assert "Changed --delay, --deny of crawl far." in told.err
+    result = shell.run("change", "far", "--deny", "/old/", "--delay", "0.4")
+    assert result.code == 0, result.err
+    assert "Changed --delay, --deny of crawl far." in result.err
     assert running.end().code == 0
     counts = shell.counts("far")
-    requested = {one.path for one in site.requests(host) if one.path.startswith("/old/")}
+    requested = {request.path for request in site.requests(host) if request.path.startswith("/old/")}
     assert counts["excluded"]["scope: deny pattern /old/"] == 40 - len(requested) > 20
-    assert {one.path for one in site.requests(host)} >= set(new)
+    assert {request.path for request in site.requests(host)} >= set(new)
     assert counts["limits"]["delay_seconds"] == 0.4
 
 
@@ -55,9 +55,9 @@ def test_an_impossible_change_is_refused_in_one_sentence(site: Site, shell: Shel
         (["--deny", "("], "deny pattern '(' does not compile"),
         (["--every", "daily"], "every is 'daily'"),
     ):
-        told = shell.run("change", "kept", *options)
-        assert told.code == 2
-        assert refused in told.err
+        result = shell.run("change", "kept", *options)
+        assert result.code == 2
+        assert refused in result.err
     assert "has these options already" in shell.run("change", "kept", "--every", "1h").err
     assert "Changed --every of crawl kept" in shell.run("change", "kept", "--every", "2h").err
     running.end(signal.SIGINT)
@@ -68,13 +68,13 @@ def test_an_impossible_change_is_refused_in_one_sentence(site: Site, shell: Shel
 def test_the_api_changes_options_and_previews_them(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/b.zip"))
-    with served(shell.folder / "served", "--folder", shell.folder / "store") as api:
+    with serve_api(shell.folder / "served", "--folder", shell.folder / "store") as api:
         client: Client = api.client
         (shell.folder / "out").mkdir()
         crawl = client.submit(seeds=[f"http://{host}/"], name="far", outputs=[str(shell.folder / "out/pages.db")])["id"]
-        told = client.change(crawl, preview=True, deny_extensions=["zip"], max_depth=0)
-        assert told == {
-            "id": "far", "changed": ["deny_extensions", "max_depth"] if told["changed"][0] == "deny_extensions" else
+        report = client.change(crawl, preview=True, deny_extensions=["zip"], max_depth=0)
+        assert report == {
+            "id": "far", "changed": ["deny_extensions", "max_depth"] if report["changed"][0] == "deny_extensions" else
             ["max_depth", "deny_extensions"], "waiting": 1, "removed": 0, "all_read": True, "applied": False,
         }  # fmt: skip
         assert client.crawl(crawl)["limits"]["max_depth"] is None

@@ -10,9 +10,9 @@ import pytest
 
 from shoal.cli.commands.hosts import render
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -24,20 +24,20 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
     wait_until(lambda: len(site.requests(host)) > 3, "it runs")
     assert "Crawl far is paused." in shell.run("pause", "far").err
-    running.until_said("The crawl was paused externally. Resume with: shoal resume far")
+    running.wait_for_output("The crawl was paused externally. Resume with: shoal resume far")
     wait_until(lambda: shell.counts("far")["counts"]["leased"] == 0, "what was leased has ended")
-    asked = len(site.requests(host))
+    before = len(site.requests(host))
     assert "Crawl far is running." in shell.run("resume", "far").err
-    wait_until(lambda: len(site.requests(host)) > asked + 2, "it resumes")
+    wait_until(lambda: len(site.requests(host)) > before + 2, "it resumes")
     assert "running" in shell.run("crawls").out
     assert "Crawl far is stopped." in shell.run("stop", "far").err
-    ran = running.end(seconds=30)
-    assert ran.code == 1
-    assert "was stopped externally" in ran.err
+    result = running.end(seconds=30)
+    assert result.code == 1
+    assert "was stopped externally" in result.err
     assert len(shell.rows()) < 400
-    ran = shell.crawl("--name", "far")
-    assert ran.code == 1
-    assert "is stopped and cannot be resumed" in ran.err
+    result = shell.crawl("--name", "far")
+    assert result.code == 1
+    assert "is stopped and cannot be resumed" in result.err
 
 
 def test_failed_urls_are_listed_and_retried_by_the_command(site: Site, shell: Shell) -> None:
@@ -45,16 +45,16 @@ def test_failed_urls_are_listed_and_retried_by_the_command(site: Site, shell: Sh
     site.at(host, "/", page("/gone"))
     assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "again").code == 0
     assert shell.run("failed", "again").out == f"status 404\thttp://{host}/gone\n"
-    told = shell.counts("again")
-    assert told["failed"] == {"status 404": 1}
-    assert told["state"] == "finished"
+    status = shell.counts("again")
+    assert status["failed"] == {"status 404": 1}
+    assert status["state"] == "finished"
     site.at(host, "/gone", page())
     assert (
         "Queued 1 URL again. Resume with: shoal crawl --name again --allow-network 127.0.0.0/8\n"
         in shell.run("failed", "again", "--retry").err
     )
-    ran = shell.crawl("--name", "again")
-    assert ran.code == 0, ran.err
+    result = shell.crawl("--name", "again")
+    assert result.code == 0, result.err
     assert shell.rows()[f"http://{host}/gone"]["status"] == 200
     assert "excluded" not in shell.run("show", "again").out
 
@@ -66,8 +66,8 @@ def test_a_blocked_host_gets_no_requests(site: Site, shell: Shell) -> None:
     running = shell.start("crawl", f"http://{first}/", *LOCAL, "--name", "a", "--delay", "0")
     assert running.end().code == 0
     assert "blocked" in shell.run("hosts", second, "--block").out
-    ran = shell.crawl(f"http://{first}/", "--delay", "0", "--name", "b", "--scope", "any")
-    assert ran.code == 0, ran.err
+    result = shell.crawl(f"http://{first}/", "--delay", "0", "--name", "b", "--scope", "any")
+    assert result.code == 0, result.err
     assert site.requests(second) == []
 
 
@@ -75,14 +75,14 @@ def test_the_times_of_a_host_are_dates_and_an_unknown_host_has_none(site: Site, 
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--delay", "0").code == 0
-    ran = shell.run("hosts", host)
-    assert re.search(r"^last finished at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", ran.out, re.M)
-    assert ran.err == ""
-    ran = shell.run("hosts")
-    assert (ran.out, ran.err) == ("", "No host has waiting URLs.\n")
-    ran = shell.run("hosts", "nobody.example")
-    assert "The store has no record of host nobody.example." in ran.err
-    assert re.search(r"^last finished at +-$", ran.out, re.M)
+    result = shell.run("hosts", host)
+    assert re.search(r"^last finished at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", result.out, re.M)
+    assert result.err == ""
+    result = shell.run("hosts")
+    assert (result.out, result.err) == ("", "No host has waiting URLs.\n")
+    result = shell.run("hosts", "nobody.example")
+    assert "The store has no record of host nobody.example." in result.err
+    assert re.search(r"^last finished at +-$", result.out, re.M)
 
 
 def test_the_reason_of_a_back_off_is_shown_only_while_it_lasts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,17 +104,17 @@ def test_hosts_with_waiting_urls_are_listed_and_a_delay_can_be_removed(site: Sit
     assert listed[first][:3] == ["3", "waiting", "7.50"]
     # What waited for a blocked one has failed.
     assert (listed[second][0], listed[second][-2]) == ("0", "blocked")
-    ran = shell.run("hosts", "--limit", "1")
-    assert len(ran.out.splitlines()) == 1
-    assert "More hosts have waiting URLs; pass e.g. --limit 10." in ran.err
-    told = shell.run("hosts", first, "--forget-delay").out
-    assert re.search(r"^delay seconds +-$", told, re.M)
+    result = shell.run("hosts", "--limit", "1")
+    assert len(result.out.splitlines()) == 1
+    assert "More hosts have waiting URLs; pass e.g. --limit 10." in result.err
+    shown = shell.run("hosts", first, "--forget-delay").out
+    assert re.search(r"^delay seconds +-$", shown, re.M)
 
 
 def test_a_submitted_crawl_uses_the_output_named_default(shell: Shell) -> None:
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "pages.jsonl"\n')
-    ran = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--follow-traps")
-    assert (ran.code, ran.out) == (0, "job\n"), ran.err
+    result = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--follow-traps")
+    assert (result.code, result.out) == (0, "job\n"), result.err
     policy = shell.counts("job")["policy"]
     assert policy["outputs"] == ["default"]
     assert not policy["traps"]
@@ -136,9 +136,9 @@ def test_a_submitted_crawl_is_not_treated_as_interrupted(site: Site, shell: Shel
     job, own = site.take(2)
     for host in (job, own):
         site.at(host, "/", page())
-    ran = shell.run("submit", f"http://{job}/", "--name", "job", "--out", "job.db", "--delay", "0")
-    assert ran.code == 0, ran.err
-    ran = shell.crawl(f"http://{own}/", "--delay", "0")
-    assert ran.code == 0, ran.err
-    assert "interrupted" not in ran.err
+    result = shell.run("submit", f"http://{job}/", "--name", "job", "--out", "job.db", "--delay", "0")
+    assert result.code == 0, result.err
+    result = shell.crawl(f"http://{own}/", "--delay", "0")
+    assert result.code == 0, result.err
+    assert "interrupted" not in result.err
     assert shell.counts("job")["state"] in ("running", "finished")

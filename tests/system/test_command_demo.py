@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 # The same demo with a judge that wants more than it gets: it must not look away.
 STRICTER = "import shoal.cli.demo.site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import main; main()"
@@ -31,16 +31,16 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def test_the_demo_reports_its_guarantees(shell: Shell) -> None:
     for _ in range(2):  # the second one replaces the results of the first
-        ran = shell.run("demo")
-        assert ran.code == 0, ran.err
-        assert "All 37 pages are stored exactly once, and no host got a request too soon." in ran.out
-        gaps = re.findall(r"^(\w+) +\d+ +\d+ +1 +(\d\.\d+) s +(\d\.\d+) s$", ran.out, re.M)
+        result = shell.run("demo")
+        assert result.code == 0, result.err
+        assert "All 37 pages are stored exactly once, and no host got a request too soon." in result.out
+        gaps = re.findall(r"^(\w+) +\d+ +\d+ +1 +(\d\.\d+) s +(\d\.\d+) s$", result.out, re.M)
         assert len(gaps) == 4
         assert all(float(gap) >= float(delay) for _, gap, delay in gaps)
-        assert "2 redirect, 2 robots.txt" in ran.err
-        assert re.search(r"redirect +http://\S+/catalogue \(301\) -> http://\S+/all-books", ran.out)
-        assert re.search(r"failed +http://\S+/lost-book: status 404", ran.out)
-        assert max(map(len, ran.out.splitlines())) <= 100
+        assert "2 redirect, 2 robots.txt" in result.err
+        assert re.search(r"redirect +http://\S+/catalogue \(301\) -> http://\S+/all-books", result.out)
+        assert re.search(r"failed +http://\S+/lost-book: status 404", result.out)
+        assert max(map(len, result.out.splitlines())) <= 100
     assert sorted(path.name for path in (shell.folder / "shoal-demo").iterdir()) == ["pages.db", "pages.jsonl"]
     assert len(shell.rows("shoal-demo/pages.db")) == 38
 
@@ -51,13 +51,13 @@ def test_the_demo_reports_its_guarantees(shell: Shell) -> None:
     [(STRICTER, "s after the previous one"), (UNRULY, "pages of 37 are missing")],
 )
 def test_a_demo_in_which_a_guarantee_is_broken_reports_it(shell: Shell, program: str, sentence: str) -> None:
-    ran = shell.start("demo", program=("-c", program)).end()
-    assert ran.code == 1, ran.err
-    assert sentence in ran.err
+    result = shell.start("demo", program=("-c", program)).end()
+    assert result.code == 1, result.err
+    assert sentence in result.err
 
 
 def test_an_interrupted_demo_leaves_nothing_running(shell: Shell) -> None:
     running = shell.start("demo")
-    running.until_said("Starting crawl demo")
-    ran = running.end(signal.SIGINT)
-    assert ran.code == 130, ran.err
+    running.wait_for_output("Starting crawl demo")
+    result = running.end(signal.SIGINT)
+    assert result.code == 130, result.err

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 HOW = ("--delay", "0", "--workers", "1", "--out", "pages.db")
 
@@ -26,18 +26,18 @@ def furnish(site: Site) -> str:
 
 def test_each_request_is_one_line_with_the_flag_v(shell: Shell, site: Site) -> None:
     start = furnish(site)
-    ran = shell.crawl(start, *HOW, "-v")
-    assert ran.code == 0, ran.err
-    found = re.findall(r"^\d\d:\d\d:\d\d  (\S+)  [\d.]+ \w+  [\d.]+ s  (\S+)$", ran.err, re.M)
-    assert sorted(found, key=lambda pair: pair[1]) == [
+    result = shell.crawl(start, *HOW, "-v")
+    assert result.code == 0, result.err
+    requests = re.findall(r"^\d\d:\d\d:\d\d  (\S+)  [\d.]+ \w+  [\d.]+ s  (\S+)$", result.err, re.M)
+    assert sorted(requests, key=lambda pair: pair[1]) == [
         ("200", start), ("200", f"{start}a"), ("404", f"{start}missing"), ("200", f"{start}robots.txt"),
     ]  # fmt: skip
 
 
 def test_a_log_in_json_has_an_event_for_each_request(shell: Shell, site: Site) -> None:
     start = furnish(site)
-    ran = shell.crawl(start, *HOW, "-v", "--log", "json")
-    events = [json.loads(line) for line in ran.err.splitlines()]
+    result = shell.crawl(start, *HOW, "-v", "--log", "json")
+    events = [json.loads(line) for line in result.err.splitlines()]
     requests = {event["url"]: event for event in events if event["event"] == "request"}
     assert requests[f"{start}a"]["status"] == 200
     assert requests[f"{start}a"]["bytes"] > 0
@@ -45,13 +45,13 @@ def test_a_log_in_json_has_an_event_for_each_request(shell: Shell, site: Site) -
 
 def test_only_errors_are_printed_with_the_flag_q(shell: Shell, site: Site) -> None:
     start = furnish(site)
-    ran = shell.crawl(start, *HOW, "-q")
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    result = shell.crawl(start, *HOW, "-q")
+    assert (result.code, result.out, result.err) == (0, "", "")
     assert len(shell.rows()) == 3
     assert "not a URL" in shell.crawl("http//x", "-q").err
-    ran = shell.crawl(start, "-q", "-v")
-    assert ran.code == 2
-    assert "Choose either -v or -q." in ran.err
+    result = shell.crawl(start, "-q", "-v")
+    assert result.code == 2
+    assert "Choose either -v or -q." in result.err
 
 
 @pytest.mark.full
@@ -62,31 +62,31 @@ def test_a_cached_page_is_requested_once_and_needs_no_delay(shell: Shell, site: 
     site.at(host, "/", page(*(f"/{number}" for number in range(30)), "/private", "/failing"))
     for number in range(30):
         site.at(host, f"/{number}", page(title=str(number)))
-    site.at(host, "/failing", Answer(status=503))
+    site.at(host, "/failing", Response(status=503))
     how = ("--workers", "1", "--cache", "pages", "--retries", "0")
     assert shell.crawl(start, "--name", "one", "--delay", "0", "--out", "one.db", *how).code == 0
     before = len(site.requests(host))
     assert before >= 33
     # With such a delay, one request for each page would take more than an hour.
     elsewhere = ("--folder", "second", "--out", "two.db")
-    ran = shell.crawl(start, "--name", "two", "--delay", "300", *elsewhere, *how, "--deny", "failing", "-v")
-    assert ran.code == 0, ran.err
-    assert ran.err.count("  cached  ") == 32
+    result = shell.crawl(start, "--name", "two", "--delay", "300", *elsewhere, *how, "--deny", "failing", "-v")
+    assert result.code == 0, result.err
+    assert result.err.count("  cached  ") == 32
     assert len(site.requests(host)) == before
     first, second = shell.rows("one.db"), shell.rows("two.db")
     assert {url for url, row in first.items() if not row["error"]} == set(second)
     assert f"{start}private" not in second
     # What may succeed next time is not cached, and the network keeps its delay.
-    ran = shell.crawl(f"{start}failing", "--delay", "0.3", "--out", "three.db", *how)
+    result = shell.crawl(f"{start}failing", "--delay", "0.3", "--out", "three.db", *how)
     assert len(site.requests(host)) == before + 1
 
 
 def test_a_fetched_page_is_cached_too(shell: Shell, site: Site) -> None:
     start = furnish(site)
     for _ in range(2):
-        ran = shell.run("fetch", start, "--cache", "--delay", "0", *LOCAL)
-        assert ran.code == 0, ran.err
-    assert [one.path for one in site.requests(start.split("/")[2])] == ["/robots.txt", "/"]
+        result = shell.run("fetch", start, "--cache", "--delay", "0", *LOCAL)
+        assert result.code == 0, result.err
+    assert [request.path for request in site.requests(start.split("/")[2])] == ["/robots.txt", "/"]
     assert (shell.folder / ".shoal-cache").is_dir()
 
 
@@ -97,23 +97,23 @@ def test_a_generated_spider_and_its_test_run_unchanged(shell: Shell, site: Site,
     (host,) = site.take()
     start = f"http://{host}/"
     if template == "json":
-        site.at(host, "/", Answer(body='{"results": [{"id": 1}], "next": "?page=2"}', type="application/json"))
-        site.at(host, "/?page=2", Answer(body='{"results": [{"id": 2}]}', type="application/json"))
+        site.at(host, "/", Response(body='{"results": [{"id": 1}], "next": "?page=2"}', type="application/json"))
+        site.at(host, "/?page=2", Response(body='{"results": [{"id": 2}]}', type="application/json"))
     else:
         site.at(host, "/", page("/a", title="Home", body="<a rel=next href=b>b</a>"))
         for path in ("/a", "/b"):
             site.at(host, path, page(title=path))
-    ran = shell.call("new", "spider", "my-shop", "--url", start, "--template", template)
-    assert ran.code == 0, ran.err
+    result = shell.call("new", "spider", "my-shop", "--url", start, "--template", template)
+    assert result.code == 0, result.err
     tests = subprocess.run([sys.executable, "-m", "pytest", "-q", "test_my_shop.py"], cwd=shell.folder, check=False)
     assert tests.returncode == 0
-    ran = shell.crawl("--spider", "my_shop.py:MyShop", "--delay", "0", "--out", "items.jsonl")
-    assert ran.code == 0, ran.err
+    result = shell.crawl("--spider", "my_shop.py:MyShop", "--delay", "0", "--out", "items.jsonl")
+    assert result.code == 0, result.err
     items = [json.loads(line) for line in (shell.folder / "items.jsonl").read_text().splitlines()]
     assert len(items) >= 2
-    ran = shell.call("new", "spider", "my-shop")
-    assert ran.code == 2
-    assert "my_shop.py exists" in ran.err
+    result = shell.call("new", "spider", "my-shop")
+    assert result.code == 2
+    assert "my_shop.py exists" in result.err
 
 
 def test_an_invalid_name_is_refused(shell: Shell) -> None:

@@ -22,7 +22,7 @@ def _command(name: str) -> click.Command:
 def _params(command: click.Command) -> list[click.Parameter]:
     """The parameters of a command and of its own commands."""
     below = command.commands.values() if isinstance(command, click.Group) else ()
-    return [*command.params, *(param for one in below for param in _params(one))]
+    return [*command.params, *(param for subcommand in below for param in _params(subcommand))]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

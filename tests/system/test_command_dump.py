@@ -14,7 +14,7 @@ from shoal import Frontier
 from shoal.model import Limits
 from tests.servers import server, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -44,21 +44,21 @@ def test_an_interrupted_crawl_is_resumed_in_another_store(site: Site, shell: She
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
     wait_until(lambda: len(site.requests(host)) > 10, "it runs")
     assert running.end(signal.SIGINT).code == 130
-    ran = shell.run("dump", "far.dump")
-    assert ran.code == 0, ran.err
-    assert ran.out == ""
-    assert "Dumped 1 crawl in " in ran.err
-    with server(tmp_path / "server") as one:
-        ran = shell.run("load", "far.dump", "--store", one.url, "--shards", 3)
-        assert ran.code == 0, ran.err
-        assert shards_of(one.url) == 3
-        before, after = shell.counts("far"), shell.counts("far", "--store", one.url)
+    result = shell.run("dump", "far.dump")
+    assert result.code == 0, result.err
+    assert result.out == ""
+    assert "Dumped 1 crawl in " in result.err
+    with server(tmp_path / "server") as valkey:
+        result = shell.run("load", "far.dump", "--store", valkey.url, "--shards", 3)
+        assert result.code == 0, result.err
+        assert shards_of(valkey.url) == 3
+        before, after = shell.counts("far"), shell.counts("far", "--store", valkey.url)
         assert 0 < after["counts"]["stored"] < 60
         for name in ("state", "counts", "limits", "policy", "created_at", "bytes"):
             assert after[name] == before[name]
-        ran = shell.crawl("--name", "far", "--store", one.url)
-        assert ran.code == 0, ran.err
-        assert shell.counts("far", "--store", one.url)["counts"]["stored"] == 60
+        result = shell.crawl("--name", "far", "--store", valkey.url)
+        assert result.code == 0, result.err
+        assert shell.counts("far", "--store", valkey.url)["counts"]["stored"] == 60
     assert len(shell.rows()) == 60
     pages = [request.path for request in site.requests(host) if request.path != "/robots.txt"]
     assert len(pages) == len(set(pages)), "a page was fetched in both stores"
@@ -71,63 +71,63 @@ def test_a_dump_can_be_piped(shell: Shell, tmp_path: Path) -> None:
     assert dumped.code == 0, dumped.err
     lines = [json.loads(line) for line in dumped.out.splitlines()]
     assert lines[-1] == {"end": len(lines) - 1}
-    ran = shell.run("load", "--folder", "other", given=dumped.out)
-    assert ran.code == 0, ran.err
-    assert "Loaded; 30 URLs are waiting." in ran.err
+    result = shell.run("load", "--folder", "other", stdin=dumped.out)
+    assert result.code == 0, result.err
+    assert "Loaded; 30 URLs are waiting." in result.err
     assert shell.counts("far", "--folder", "other")["counts"]["waiting"] == 30
     wait_until(lambda: not (shell.folder / "other/store/socket").exists(), "the other embedded store stops")
 
 
 def test_a_dump_is_readable_only_by_its_owner_and_overwrites_nothing(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url)
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url)
         (shell.folder / "mine").write_text("mine")
-        ran = shell.run("dump", "mine", "--store", one.url)
-        assert ran.code == 2
-        assert "The file mine already exists; choose another one, or pass --force." in ran.err
+        result = shell.run("dump", "mine", "--store", valkey.url)
+        assert result.code == 2
+        assert "The file mine already exists; choose another one, or pass --force." in result.err
         assert (shell.folder / "mine").read_text() == "mine"
-        assert shell.run("dump", "mine", "--store", one.url, "--force").code == 0
+        assert shell.run("dump", "mine", "--store", valkey.url, "--force").code == 0
         assert stat.S_IMODE((shell.folder / "mine").stat().st_mode) == 0o600
         assert (shell.folder / "mine").read_text().startswith('{"frontier":1')
         assert {path.name for path in shell.folder.iterdir()} == {"mine", "server"}
 
 
 def test_a_store_that_has_crawls_is_not_loaded_into(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url)
-        assert shell.run("dump", "d", "--store", one.url).code == 0
-        ran = shell.run("load", "d", "--store", one.url)
-        assert ran.code == 1
-        assert ran.err == "shoal: Namespace 'shoal' has crawls already: load into an empty one.\n"
-        ran = shell.run("load", "d", "--store", one.url, "--shards", 2)
-        assert ran.code == 1
-        assert "has 16 shards already, not 2" in ran.err
-        assert shell.counts("far", "--store", one.url)["counts"]["waiting"] == 30
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url)
+        assert shell.run("dump", "d", "--store", valkey.url).code == 0
+        result = shell.run("load", "d", "--store", valkey.url)
+        assert result.code == 1
+        assert result.err == "shoal: Namespace 'shoal' has crawls already: load into an empty one.\n"
+        result = shell.run("load", "d", "--store", valkey.url, "--shards", 2)
+        assert result.code == 1
+        assert "has 16 shards already, not 2" in result.err
+        assert shell.counts("far", "--store", valkey.url)["counts"]["waiting"] == 30
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_dump_lets_the_workers_continue_at_once(shell: Shell, tmp_path: Path, how: int) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url, 150_000)
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url, 150_000)
 
         def frozen() -> list[bytes]:
-            metas = one.ask("KEYS", "shoal{*}meta")
-            return [key for key in metas if one.ask("HEXISTS", key, "frozen")]
+            metas = valkey.ask("KEYS", "shoal{*}meta")
+            return [key for key in metas if valkey.ask("HEXISTS", key, "frozen")]
 
         # Tests may run in the background of a shell, which has Ctrl-C ignored.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         for _ in range(5):
-            running = shell.start("dump", "d", "--force", "--store", one.url)
+            running = shell.start("dump", "d", "--force", "--store", valkey.url)
             process = running.process
             wait_until(lambda: frozen() or process.poll() is not None, "it is dumped")  # noqa: B023 - called at once
-            ran = running.end(how)
-            if ran.code != 0:
+            result = running.end(how)
+            if result.code != 0:
                 break
             # It was through before the signal came.
             (shell.folder / "d").unlink()
         signal.signal(signal.SIGINT, before)
-        assert ran.code == 130, ran.err
-        assert ran.err.strip() == "shoal: Interrupted."
+        assert result.code == 130, result.err
+        assert result.err.strip() == "shoal: Interrupted."
         assert frozen() == []
         assert {path.name for path in shell.folder.iterdir()} == {"server"}, "half a dump is left"
 
@@ -144,28 +144,28 @@ def test_an_interrupted_dump_lets_the_workers_continue_at_once(shell: Shell, tmp
 )
 def test_an_incomplete_dump_creates_no_store(shell: Shell, text: str, sentence: str) -> None:
     (shell.folder / "d").write_text(text)
-    ran = shell.run("load", "d")
-    assert ran.code == 2, ran.err
-    assert len(ran.err.splitlines()) == 1, ran.err
-    assert sentence in ran.err
+    result = shell.run("load", "d")
+    assert result.code == 2, result.err
+    assert len(result.err.splitlines()) == 1, result.err
+    assert sentence in result.err
     assert [path.name for path in shell.folder.iterdir()] == ["d"]
-    ran = shell.run("load", "missing")
-    assert ran.code == 2
-    assert "Cannot read the dump missing: No such file or directory." in ran.err
+    result = shell.run("load", "missing")
+    assert result.code == 2
+    assert "Cannot read the dump missing: No such file or directory." in result.err
 
 
 def test_a_broken_pipe_is_reported(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url)
-        lines = shell.run("dump", "--store", one.url).out.splitlines(keepends=True)
-        one.ask("FLUSHALL")
-        ran = shell.run("load", "-", "--store", one.url, given="".join(lines[:-1]))
-        assert ran.code == 2
-        assert "The dump is truncated" in ran.err
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url)
+        lines = shell.run("dump", "--store", valkey.url).out.splitlines(keepends=True)
+        valkey.ask("FLUSHALL")
+        result = shell.run("load", "-", "--store", valkey.url, stdin="".join(lines[:-1]))
+        assert result.code == 2
+        assert "The dump is truncated" in result.err
 
 
 def test_dumping_creates_no_store(shell: Shell) -> None:
-    ran = shell.run("dump", "d")
-    assert ran.code == 1
-    assert "No store found in .shoal" in ran.err
+    result = shell.run("dump", "d")
+    assert result.code == 1
+    assert "No store found in .shoal" in result.err
     assert list(shell.folder.iterdir()) == []

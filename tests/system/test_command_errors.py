@@ -20,7 +20,7 @@ from shoal.cli import synonyms
 from shoal.cli.main import COMMANDS, program
 from shoal.errors import InvalidInput
 from tests.servers import free_port
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 URL = "http://127.0.0.1:9/"
 
@@ -77,22 +77,22 @@ URL = "http://127.0.0.1:9/"
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_reported_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
-    ran = shell.call(*typed)
-    assert ran.code == 2, ran.err
-    said = ran.err.splitlines()
-    assert len(said) == 1, ran.err
-    assert sentence in said[0]
-    assert said[0].startswith("shoal: ")
-    assert "s3cret" not in said[0]
-    assert ran.out == ""
+    result = shell.call(*typed)
+    assert result.code == 2, result.err
+    lines = result.err.splitlines()
+    assert len(lines) == 1, result.err
+    assert sentence in lines[0]
+    assert lines[0].startswith("shoal: ")
+    assert "s3cret" not in lines[0]
+    assert result.out == ""
     assert not (shell.folder / "pages.db").exists()
 
 
 def test_an_invalid_line_of_a_seed_file_is_named(shell: Shell) -> None:
     (shell.folder / "seeds").write_text(f"{URL}\n\nhttp://[\n")
-    ran = shell.run("crawl", "--seeds", "seeds")
-    assert ran.code == 2
-    assert "Line 3 of seeds: 'http://[' is not a URL" in ran.err
+    result = shell.run("crawl", "--seeds", "seeds")
+    assert result.code == 2
+    assert "Line 3 of seeds: 'http://[' is not a URL" in result.err
     assert not (shell.folder / ".shoal").exists()
 
 
@@ -105,9 +105,9 @@ def test_an_invalid_line_of_a_seed_file_is_named(shell: Shell) -> None:
     ],
 )
 def test_an_impossible_output_is_refused_before_anything_is_created(shell: Shell, out: str, sentence: str) -> None:
-    ran = shell.run("crawl", URL, "--out", out)
-    assert ran.code == 1, ran.err
-    assert sentence in ran.err
+    result = shell.run("crawl", URL, "--out", out)
+    assert result.code == 1, result.err
+    assert sentence in result.err
     if (shell.folder / ".shoal").exists():
         assert shell.run("crawls").out == ""
 
@@ -117,28 +117,30 @@ def test_an_impossible_output_is_refused_before_anything_is_created(shell: Shell
 def test_a_full_disk_is_not_reported_as_an_internal_error(shell: Shell, typed: tuple[str, ...]) -> None:
     assert shell.run("submit", URL, "--out", "pages.db", "--name", "one").code == 0
     with Path("/dev/full").open("wb") as full:
-        ran = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "shoal", *typed], cwd=shell.folder, stdout=full, stderr=subprocess.PIPE, text=True
         )
-    assert ran.returncode == 1
-    assert ran.stderr == "shoal: Cannot write to stdout: No space left on device.\n"
+    assert result.returncode == 1
+    assert result.stderr == "shoal: Cannot write to stdout: No space left on device.\n"
 
 
 def test_a_file_at_the_path_of_the_folder_is_reported(shell: Shell) -> None:
     (shell.folder / ".shoal").write_text("a file")
-    ran = shell.run("crawl", URL)
-    assert ran.code == 1
+    result = shell.run("crawl", URL)
+    assert result.code == 1
     assert re.search(
-        r"^shoal: .*\.shoal.*(is a file|lies below a file|File exists|Not a directory).*choose another", ran.err, re.M
-    ), ran.err
+        r"^shoal: .*\.shoal.*(is a file|lies below a file|File exists|Not a directory).*choose another",
+        result.err,
+        re.M,
+    ), result.err
     assert (shell.folder / ".shoal").read_text() == "a file"
 
 
 def test_an_unwritable_folder_is_reported(shell: Shell) -> None:
-    ran = shell.run("crawl", URL, "--folder", "/proc/shoal")
-    assert ran.code == 1
-    assert "/proc/shoal" in ran.err
-    assert "choose another folder" in ran.err
+    result = shell.run("crawl", URL, "--folder", "/proc/shoal")
+    assert result.code == 1
+    assert "/proc/shoal" in result.err
+    assert "choose another folder" in result.err
 
 
 def test_a_store_of_another_version_is_refused(shell: Shell) -> None:
@@ -150,27 +152,27 @@ def test_a_store_of_another_version_is_refused(shell: Shell) -> None:
                     await store.command("HSET", key, "schema", "0", key=key.decode())
 
     asyncio.run(age())
-    ran = shell.run("crawl", URL)
-    assert ran.code == 1, ran.err
-    assert "has schema 0" in ran.err
-    assert "Traceback" not in ran.err
+    result = shell.run("crawl", URL)
+    assert result.code == 1, result.err
+    assert "has schema 0" in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.full
 def test_a_command_waits_for_a_silent_store_then_names_it_without_its_password(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
-    ran = shell.run("crawl", URL, "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
-    assert ran.code == 1
-    assert "did not respond for 1 s" in ran.err
-    assert "s3cret" not in ran.err
+    result = shell.run("crawl", URL, "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
+    assert result.code == 1
+    assert "did not respond for 1 s" in result.err
+    assert "s3cret" not in result.err
 
 
 def test_private_networks_get_no_requests_unless_they_are_allowed(shell: Shell) -> None:
-    ran = shell.run("crawl", "http://127.0.0.1:1234/")
-    assert ran.code == 1, ran.err
-    assert "forbidden address" in ran.err
-    assert ran.err.count("hint ") == 1
-    assert "allow one, e.g. --allow-network 127.0.0.0/8" in ran.err
+    result = shell.run("crawl", "http://127.0.0.1:1234/")
+    assert result.code == 1, result.err
+    assert "forbidden address" in result.err
+    assert result.err.count("hint ") == 1
+    assert "allow one, e.g. --allow-network 127.0.0.0/8" in result.err
 
 
 def test_python_errors_name_options_and_not_flags() -> None:
@@ -187,42 +189,42 @@ def test_a_coordinator_refuses_a_crawl_without_an_output(shell: Shell) -> None:
 
 
 def test_listen_reports_errors_as_json_too(shell: Shell) -> None:
-    ran = shell.run("listen", "carrier-pigeon://loft", "--log", "json")
-    assert ran.code == 2, ran.err
-    said = json.loads(ran.err)
-    assert (said["event"], said["level"]) == ("error", "error")
+    result = shell.run("listen", "carrier-pigeon://loft", "--log", "json")
+    assert result.code == 2, result.err
+    event = json.loads(result.err)
+    assert (event["event"], event["level"]) == ("error", "error")
 
 
 @pytest.mark.full
 def test_a_host_that_does_not_exist_ends_the_crawl(shell: Shell) -> None:
-    ran = shell.run("crawl", "http://nowhere.invalid/", *LOCAL, "--delay", "0")
-    assert ran.code == 1, ran.err
+    result = shell.run("crawl", "http://nowhere.invalid/", *LOCAL, "--delay", "0")
+    assert result.code == 1, result.err
     # At once, and without a word about robots.txt.
-    assert "1 unknown host" in ran.err
-    assert "robots.txt" not in ran.err
+    assert "1 unknown host" in result.err
+    assert "robots.txt" not in result.err
 
 
 def test_commands_that_only_read_create_no_store(shell: Shell) -> None:
     for typed in (["crawls"], ["show", "x"], ["pause", "x"], ["failed", "x"], ["hosts", "x"]):
-        ran = shell.run(*typed)
-        assert ran.code == 1
-        assert "No store found in .shoal" in ran.err
+        result = shell.run(*typed)
+        assert result.code == 1
+        assert "No store found in .shoal" in result.err
     assert list(shell.folder.iterdir()) == []
 
 
 def test_help_names_every_command_without_loading_the_store(shell: Shell) -> None:
-    ran = shell.run("--help")
-    assert ran.code == 0
+    result = shell.run("--help")
+    assert result.code == 0
     for command in ("crawl", "worker", "show", "demo"):
-        assert re.search(rf"^  {command} ", ran.out, re.M)
+        assert re.search(rf"^  {command} ", result.out, re.M)
     program = "import sys; from shoal.cli.main import program\ntry: program.main(['--help'])\nexcept SystemExit: pass\nprint('pycurl' in sys.modules, 'shoal.cli.crawl_runner' in sys.modules)"  # noqa: E501
     assert shell.start(program=("-c", program)).end().out.endswith("False False\n")
 
 
 def test_an_unknown_variable_only_warns(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_FOLDRE"] = "x"
-    ran = shell.run("show", "x")
-    assert "SHOAL_STORE_FOLDRE is not a setting and is ignored" in ran.err
+    result = shell.run("show", "x")
+    assert "SHOAL_STORE_FOLDRE is not a setting and is ignored" in result.err
 
 
 @pytest.mark.parametrize(
@@ -234,17 +236,17 @@ def test_an_unknown_variable_only_warns(shell: Shell) -> None:
     ],
 )  # fmt: skip
 def test_a_flag_of_another_program_suggests_the_flag_of_shoal(shell: Shell, typed: str, meant: str) -> None:
-    ran = shell.call("crawl", "http://localhost/", typed, "3")
-    assert ran.code == 2
-    assert f"No such option {typed}; did you mean {meant}?" in ran.err
+    result = shell.call("crawl", "http://localhost/", typed, "3")
+    assert result.code == 2
+    assert f"No such option {typed}; did you mean {meant}?" in result.err
 
 
 def test_a_misspelt_flag_with_several_candidates_is_reported_in_one_sentence(shell: Shell) -> None:
-    ran = shell.call("crawl", "http://localhost/", "--max-bite", "3")
-    assert ran.code == 2
+    result = shell.call("crawl", "http://localhost/", "--max-bite", "3")
+    assert result.code == 2
     assert re.search(
         r"No such option --max-bite; did you mean --max-\S+(, --\S+)* or --\S+[a-z]\? See `shoal crawl --help`\.$",
-        ran.err.strip(),
+        result.err.strip(),
     )
     assert "No such option --xyzzy. See `shoal crawl --help`." in shell.call("crawl", "--xyzzy").err
 
@@ -262,9 +264,9 @@ def command_of(name: str) -> click.Command:
 
 def test_a_file_without_a_url_is_named(shell: Shell) -> None:
     (shell.folder / "seeds.txt").write_text("# none yet\n\n")
-    ran = shell.call("crawl", "--seeds", "seeds.txt")
-    assert ran.code == 2
-    assert "seeds.txt has no URL; write one per line." in ran.err
+    result = shell.call("crawl", "--seeds", "seeds.txt")
+    assert result.code == 2
+    assert "seeds.txt has no URL; write one per line." in result.err
 
 
 def test_too_few_open_files_are_not_blamed_on_the_server(shell: Shell) -> None:

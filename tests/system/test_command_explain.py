@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from tests.site.answers import page, redirect, robots
+from tests.site.responses import page, redirect, robots
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 def test_explain_shows_why_each_url_was_not_visited(shell: Shell, site: Site) -> None:
@@ -17,12 +17,12 @@ def test_explain_shows_why_each_url_was_not_visited(shell: Shell, site: Site) ->
     site.at(host, "/", page(*links, *(f"http://{other}/{number}" for number in range(30))))
     site.at(host, "/old", redirect("/1"))
     site.at(host, "/1", page("/2"))
-    ran = shell.crawl(
+    result = shell.crawl(
         start, "--name", "c", "--delay", "0", "--max-depth", "1", "--deny-extension", "zip", "--out", "pages.db"
     )
-    assert ran.code == 0, ran.err
-    told = shell.counts("c")
-    samples = told["samples"]
+    assert result.code == 0, result.err
+    status = shell.counts("c")
+    samples = status["samples"]
     assert len(samples.pop("scope: other host")) == 20
     assert samples == {
         "depth": [f"{start}2"], "redirect": [f"{start}old"], "robots.txt": [f"{start}private/1"],
@@ -41,10 +41,10 @@ def test_explain_shows_why_each_url_was_not_visited(shell: Shell, site: Site) ->
         "1": ("It was visited", "visited"),
     }
     for path, (text, verdict) in expected.items():
-        ran = shell.run("explain", "c", f"{start}{path}")
-        assert ran.code == 0, ran.err
-        assert ran.out.startswith(f"verdict     {verdict}: "), ran.out
-        assert text in ran.out
+        result = shell.run("explain", "c", f"{start}{path}")
+        assert result.code == 0, result.err
+        assert result.out.startswith(f"verdict     {verdict}: "), result.out
+        assert text in result.out
     assert (
         json.loads(shell.run("explain", "c", f"http://{other}/", "--json").out)["checks"][0]["rule"] == "--scope host"
     )
@@ -55,6 +55,6 @@ def test_an_unknown_crawl_is_reported_in_one_sentence(shell: Shell, site: Site) 
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--name", "c", "--delay", "0", "--out", "pages.db").code == 0
-    ran = shell.run("explain", "nothing", "http://a.example/")
-    assert ran.code == 1
-    assert "no crawl 'nothing'" in ran.err
+    result = shell.run("explain", "nothing", "http://a.example/")
+    assert result.code == 1
+    assert "no crawl 'nothing'" in result.err

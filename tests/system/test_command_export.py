@@ -19,9 +19,9 @@ from shoal.sinks import open_sink
 from shoal.sinks.sql.sqlite import DEFINITIONS
 from tests.brokers import Kafka
 from tests.servers import Server
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Response, page, redirect
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 COLUMNS = Record.__struct_fields__
 
@@ -46,19 +46,19 @@ def test_an_export_equals_what_the_crawl_would_have_written(site: Site, shell: S
     (host,) = site.take()
     site.at(host, "/", page("/a", "/gone"))
     site.at(host, "/a", page())
-    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", "--out", "pages.db", "--out", "own.jsonl")
-    assert ran.code == 0, ran.err
-    ran = shell.run("export", "--from", "pages.db", "--to", "pages.jsonl")
-    assert ran.code == 0, ran.err
-    assert ran.out == ""
-    assert "Exported 3 rows." in ran.err
+    result = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", "--out", "pages.db", "--out", "own.jsonl")
+    assert result.code == 0, result.err
+    result = shell.run("export", "--from", "pages.db", "--to", "pages.jsonl")
+    assert result.code == 0, result.err
+    assert result.out == ""
+    assert "Exported 3 rows." in result.err
     exported, own = (
         sorted((shell.folder / name).read_text().splitlines()) for name in ("pages.jsonl", "own.jsonl")
     )  # fmt: skip
     assert exported == own
     assert shell.run("export", "--to", "-").out.splitlines() != []
-    ran = shell.run("export", "--to", "csv:-")
-    rows = {row["url"]: row for row in cells(ran.out)}
+    result = shell.run("export", "--to", "csv:-")
+    rows = {row["url"]: row for row in cells(result.out)}
     assert len(rows) == 3
     assert tuple(rows[f"http://{host}/"]) == COLUMNS
     assert rows[f"http://{host}/gone"]["status"] == "404"
@@ -79,21 +79,21 @@ def test_formulas_become_text_in_csv_and_are_unchanged_in_json(shell: Shell) -> 
 
 def test_one_crawl_is_exported_and_an_unknown_one_is_reported(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": name, "url": "http://h/"} for name in ("a", "b")])
-    ran = shell.run("export", "--to", "-", "--crawl", "b")
-    assert [json.loads(line)["crawl"] for line in ran.out.splitlines()] == ["b"]
-    ran = shell.run("export", "--to", "x.csv", "--crawl", "c")
-    assert ran.code == 1
-    assert "has no page of crawl 'c'; it has a, b." in ran.err
+    result = shell.run("export", "--to", "-", "--crawl", "b")
+    assert [json.loads(line)["crawl"] for line in result.out.splitlines()] == ["b"]
+    result = shell.run("export", "--to", "x.csv", "--crawl", "c")
+    assert result.code == 1
+    assert "has no page of crawl 'c'; it has a, b." in result.err
     assert not (shell.folder / "x.csv").exists()
 
 
 def test_the_export_of_a_file_of_an_older_shoal_has_every_column(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/", "title": "t"}], columns=("crawl", "url", "title"))
     (line,) = shell.run("export", "--to", "-").out.splitlines()
-    told = json.loads(line)
-    assert tuple(told) == COLUMNS
-    assert (told["title"], told["error"], told["redirects"], told["attempt"]) == ("t", None, [], 1)
-    assert (told["robots_ignored"], told["status"], told["worker"]) == (False, 0, "")
+    row = json.loads(line)
+    assert tuple(row) == COLUMNS
+    assert (row["title"], row["error"], row["redirects"], row["attempt"]) == ("t", None, [], 1)
+    assert (row["robots_ignored"], row["status"], row["worker"]) == (False, 0, "")
 
 
 @pytest.mark.full
@@ -107,18 +107,18 @@ def test_a_large_output_takes_little_memory(shell: Shell) -> None:
         "from shoal.cli.main import run; run(['export', '--to', 'pages.{}'])"
     )
     for kind in ("csv", "jsonl"):
-        ran = shell.start(program=("-c", program.format(kind))).end()
-        assert ran.code == 0, ran.err
-        assert "Exported 1,500 rows." in ran.err
+        result = shell.start(program=("-c", program.format(kind))).end()
+        assert result.code == 0, result.err
+        assert "Exported 1,500 rows." in result.err
         assert (shell.folder / f"pages.{kind}").stat().st_size > 100_000_000
 
 
 def test_a_file_that_exists_is_kept_unless_forced(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])
     (shell.folder / "p.csv").write_text("mine")
-    ran = shell.run("export", "--to", "p.csv")
-    assert ran.code == 2
-    assert "p.csv already exists; choose another one, or pass --force" in ran.err
+    result = shell.run("export", "--to", "p.csv")
+    assert result.code == 2
+    assert "p.csv already exists; choose another one, or pass --force" in result.err
     assert (shell.folder / "p.csv").read_text() == "mine"
     assert shell.run("export", "--to", "p.csv", "--force").code == 0
     assert len(cells((shell.folder / "p.csv").read_text())) == 1
@@ -128,9 +128,9 @@ def test_a_file_that_exists_is_kept_unless_forced(shell: Shell) -> None:
 def test_a_broken_row_leaves_the_old_file_and_no_partial_one(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/", "redirects": "no json"}])
     (shell.folder / "p.jsonl").write_text("old")
-    ran = shell.run("export", "--to", "p.jsonl", "--force")
-    assert ran.code == 1
-    assert "has invalid JSON in redirects" in ran.err
+    result = shell.run("export", "--to", "p.jsonl", "--force")
+    assert result.code == 1
+    assert "has invalid JSON in redirects" in result.err
     assert (shell.folder / "p.jsonl").read_text() == "old"
     assert {path.name for path in shell.folder.iterdir()} == {"pages.db", "p.jsonl"}
 
@@ -139,12 +139,13 @@ def test_a_reader_that_closes_the_pipe_causes_no_internal_error(shell: Shell) ->
     stored(shell.folder, [{"crawl": "c", "url": f"http://h/{n}", "text": "x" * 10_000} for n in range(500)])
     program = (
         "import subprocess, sys\n"
-        "one = subprocess.Popen([sys.executable, '-m', 'shoal', 'export', '--to', '-'], stdout=-1, stderr=-1)\n"
-        "one.stdout.readline(); one.stdout.close(); sys.stderr.buffer.write(one.stderr.read()); sys.exit(one.wait())"
+        "command = subprocess.Popen([sys.executable, '-m', 'shoal', 'export', '--to', '-'], stdout=-1, stderr=-1)\n"
+        "command.stdout.readline(); command.stdout.close()\n"
+        "sys.stderr.buffer.write(command.stderr.read()); sys.exit(command.wait())"
     )
-    ran = shell.start(program=("-c", program)).end()
-    assert ran.code == 1
-    assert ran.err == ""
+    result = shell.start(program=("-c", program)).end()
+    assert result.code == 1
+    assert result.err == ""
 
 
 @pytest.mark.full
@@ -152,25 +153,25 @@ def test_any_output_can_be_exported_to_any_other(site: Site, shell: Shell) -> No
     (host,) = site.take()
     site.at(host, "/", page("/a", "/gone", title="=1"))
     site.at(host, "/a", page())
-    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", "--out", "own.db", "--out", "own.jsonl")
-    assert ran.code == 0, ran.err
+    result = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", "--out", "own.db", "--out", "own.jsonl")
+    assert result.code == 0, result.err
     way = ["own.db", "a.parquet", "b.csv.gz", "c.jsonl.zst", "d.sqlite", "e.csv", "f.jsonl.gz", "g.db", "h.jsonl"]
     for source, target in itertools.pairwise(way):
-        ran = shell.run("export", "--from", source, "--to", target)
-        assert ran.code == 0, ran.err
-        assert (ran.out, ran.err) == ("", "Exported 3 rows.\n")
+        result = shell.run("export", "--from", source, "--to", target)
+        assert result.code == 0, result.err
+        assert (result.out, result.err) == ("", "Exported 3 rows.\n")
     assert shell.rows("g.db") == shell.rows("own.db")
     assert sorted((shell.folder / "h.jsonl").open()) == sorted((shell.folder / "own.jsonl").open())
-    # A database has one row of a key, whatever is exported into it and how often.
+    # A database has one row per key, however often it is exported.
     assert shell.run("export", "--from", "h.jsonl", "--to", "g.db").code == 0
     assert shell.rows("g.db") == shell.rows("own.db")
-    ran = shell.run("export", "--from", "own.jsonl", "--to", "a.parquet")
-    assert ran.code == 2
-    assert "a.parquet already exists; choose another one" in ran.err
+    result = shell.run("export", "--from", "own.jsonl", "--to", "a.parquet")
+    assert result.code == 2
+    assert "a.parquet already exists; choose another one" in result.err
 
 
 HOSTILE = '\'); DROP TABLE pages; -- \U0001f600 =1 \u2028 &lt;b&gt; "q" \\\\u0000'
-# What no answer tells; and how long it took, of which an archive has milliseconds.
+# An archive has no values that are not in a response, and the response time only in milliseconds.
 NOT_ARCHIVED = ("depth", "found", "worker", "response_seconds")
 
 
@@ -183,22 +184,22 @@ def test_streams_and_archives_are_exported_as_the_crawl_would_have_written_them(
     site.at(host, "/a", page("/", head='<meta name="robots" content="noindex">'))
     site.at(host, "/moved", redirect("/there", 301))
     site.at(host, "/there", page(title="There"))
-    site.at(host, "/file", Answer(body="x" * 100, type="application/pdf", etag='"e"'))
+    site.at(host, "/file", Response(body="x" * 100, type="application/pdf", etag='"e"'))
     streams = [f"{valkey.url}/0/list", f"{valkey.url}/0/stream?stream", brokers.uri("exported")]
     outputs = [word for uri in (*streams, "warc:own", "own.jsonl") for word in ("--out", uri)]
-    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", *outputs)
-    assert ran.code == 0, ran.err
+    result = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", *outputs)
+    assert result.code == 0, result.err
     # Not by splitlines: there are more ends of lines in Unicode than in JSON lines.
     own = sorted((shell.folder / "own.jsonl").read_text().split("\n"))
     assert len(own) == 6
     for uri in streams:
-        ran = shell.run("export", "--from", uri, "--to", "-")
-        assert (ran.code, ran.err) == (0, "Exported 5 rows.\n")
-        assert sorted(ran.out.split("\n")) == own
-    ran = shell.run("export", "--from", "warc:own", "--to", "-")
-    assert ran.code == 0, ran.err
+        result = shell.run("export", "--from", uri, "--to", "-")
+        assert (result.code, result.err) == (0, "Exported 5 rows.\n")
+        assert sorted(result.out.split("\n")) == own
+    result = shell.run("export", "--from", "warc:own", "--to", "-")
+    assert result.code == 0, result.err
     rows, expected = (
-        {one["url"]: one for one in map(json.loads, filter(None, text))} for text in (ran.out.split("\n"), own)
+        {row["url"]: row for row in map(json.loads, filter(None, text))} for text in (result.out.split("\n"), own)
     )  # fmt: skip
     assert rows.keys() == expected.keys()
     for url, row in rows.items():
@@ -206,20 +207,20 @@ def test_streams_and_archives_are_exported_as_the_crawl_would_have_written_them(
         row |= {name: expected[url][name] for name in NOT_ARCHIVED}
     assert rows == expected
     assert rows[f"http://{host}/there"]["redirects"] == [[f"http://{host}/moved", 301]]
-    ran = shell.run("export", "--from", next((shell.folder / "own").iterdir()), "--to", "part.jsonl")
-    assert ran.code == 0, ran.err
+    result = shell.run("export", "--from", next((shell.folder / "own").iterdir()), "--to", "part.jsonl")
+    assert result.code == 0, result.err
     assert set(shell.lines("part.jsonl")) <= rows.keys()
 
 
 def test_outputs_in_the_settings_are_selected_by_name(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])
     (shell.folder / "shoal.toml").write_text('[outputs]\nhouse = "sqlite:pages.db"\nlines = "there.jsonl"\n')
-    ran = shell.run("export", "--from", "house", "--to", "lines")
-    assert (ran.code, ran.err) == (0, "Exported 1 row.\n")
+    result = shell.run("export", "--from", "house", "--to", "lines")
+    assert (result.code, result.err) == (0, "Exported 1 row.\n")
     assert shell.lines("there.jsonl") == ["http://h/"]
-    ran = shell.run("export", "--from", "nobody", "--to", "x.csv")
-    assert ran.code == 2
-    assert "Unsupported output 'nobody'" in ran.err
+    result = shell.run("export", "--from", "nobody", "--to", "x.csv")
+    assert result.code == 2
+    assert "Unsupported output 'nobody'" in result.err
 
 
 def test_exporting_a_database_leaves_no_extra_files(site: Site, shell: Shell) -> None:
@@ -242,9 +243,9 @@ def test_items_of_a_database_are_exported_on_request(shell: Shell) -> None:
     asyncio.run(write())
     assert [json.loads(line)["url"] for line in shell.run("export", "--to", "-").out.splitlines()] == ["http://h/"]
     assert shell.run("export", "--to", "items.csv", "--items").code == 0
-    ran = shell.run("export", "--from", "items.csv", "--to", "-")
+    result = shell.run("export", "--from", "items.csv", "--to", "-")
     # The cells of CSV are text.
-    assert json.loads(ran.out) == {
+    assert json.loads(result.out) == {
         "price": "3", "_crawl": "c", "_url": "http://h/", "_spider": "s", "_number": 1,
         "_fetched_at": "1970-01-01T00:00:01.500Z",
     }  # fmt: skip
@@ -273,8 +274,8 @@ def test_flat_items_have_their_own_fields_as_columns(shell: Shell) -> None:
         head, *rows = csv.reader(file)
     assert head == ["title", "price", "tags", "new", "url"]
     assert rows == [["A, b", "9.5", '["x"]', "", ""], ["'=1+1", "", "", "true", "o\u2028wn"]]
-    ran = shell.run("export", "--items", "--flat", "--to", "-")
-    assert [json.loads(line) for line in ran.out.splitlines()] == [
+    result = shell.run("export", "--items", "--flat", "--to", "-")
+    assert [json.loads(line) for line in result.out.splitlines()] == [
         {"title": "A, b", "price": 9.5, "tags": ["x"], "new": None, "url": None},
         {"title": "=1+1", "price": None, "tags": None, "new": True, "url": "o\u2028wn"},
     ]
@@ -282,10 +283,10 @@ def test_flat_items_have_their_own_fields_as_columns(shell: Shell) -> None:
 
 def test_fields_choose_the_columns_of_items_and_pages_and_their_order(shell: Shell) -> None:
     _with_items(shell)
-    ran = shell.run("export", "--items", "--fields", "price, number,title", "--to", "csv:-")
-    assert ran.out.splitlines() == ["price,number,title", '9.5,1,"A, b"', ",2,'=1+1"]
-    ran = shell.run("export", "--fields", "url,status,redirects", "--to", "-")
-    assert json.loads(ran.out) == {"url": "http://h/", "status": 200, "redirects": []}
+    result = shell.run("export", "--items", "--fields", "price, number,title", "--to", "csv:-")
+    assert result.out.splitlines() == ["price,number,title", '9.5,1,"A, b"', ",2,'=1+1"]
+    result = shell.run("export", "--fields", "url,status,redirects", "--to", "-")
+    assert json.loads(result.out) == {"url": "http://h/", "status": 200, "redirects": []}
 
 
 def test_a_json_file_is_one_array(shell: Shell) -> None:
@@ -309,9 +310,9 @@ def test_a_json_file_is_one_array(shell: Shell) -> None:
 )
 def test_columns_that_cannot_be_chosen_are_refused(shell: Shell, typed: list[str], sentence: str) -> None:
     _with_items(shell)
-    ran = shell.run("export", *typed)
-    assert ran.code == 2
-    assert sentence in " ".join(ran.err.split())
+    result = shell.run("export", *typed)
+    assert result.code == 2
+    assert sentence in " ".join(result.err.split())
 
 
 @pytest.mark.parametrize(
@@ -353,9 +354,9 @@ def test_an_impossible_export_is_reported_in_one_sentence(
     with sqlite3.connect(shell.folder / "other.db") as connection:
         connection.execute("CREATE TABLE pages (name TEXT)")
     connection.close()
-    ran = shell.call("export", *typed)
-    assert ran.code == code, ran.err
-    assert len(ran.err.splitlines()) == 1, ran.err
-    assert sentence in ran.err
+    result = shell.call("export", *typed)
+    assert result.code == code, result.err
+    assert len(result.err.splitlines()) == 1, result.err
+    assert sentence in result.err
     assert (shell.folder / "pages.db").read_bytes() == before
     assert not (shell.folder / "x.csv").exists()

@@ -13,12 +13,12 @@ from shoal.cli.commands.crawl import command
 from shoal.cli.crawl_file import _checked
 from shoal.cli.main import run
 from shoal.cli.options import parse_duration
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
-def told(shell: Shell, crawl: str) -> dict[str, Any]:
+def options_of(shell: Shell, crawl: str) -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(shell.run("show", crawl, "--json").out)
     return shown["policy"] | shown["limits"]
 
@@ -41,9 +41,9 @@ def test_a_crawl_uses_its_file_and_flags_take_precedence(site: Site, shell: Shel
         allow_network = ["127.0.0.0/8"]
         priority = -2
     """)
-    ran = shell.run("crawl", "-f", "crawl.toml", "--max-depth", "7", "--scope", "host")
-    assert ran.code == 0, ran.err
-    shown = told(shell, "filed")
+    result = shell.run("crawl", "-f", "crawl.toml", "--max-depth", "7", "--scope", "host")
+    assert result.code == 0, result.err
+    shown = options_of(shell, "filed")
     expected = {
         "delay_seconds": 0.0, "max_pages": 5, "max_depth": 7, "max_bytes": 5_000_000, "deny": ["/b$"], "reach": "host",
         "headers": {"X-One": "***"}, "follow": True, "priority": -2,
@@ -60,11 +60,11 @@ def test_ignored_options_of_a_file_are_reported_like_flags(site: Site, shell: Sh
     site.at(host, "/", page())
     (shell.folder / "a.toml").write_text(f'urls = ["http://{host}/"]\nname = "n"\nallow-network = ["127.0.0.0/8"]\n')
     assert shell.run("crawl", "-f", "a.toml", "--delay", "0").code == 0
-    ran = shell.run("failed", "n", "--retry")
-    assert ran.code == 0, ran.err
+    result = shell.run("failed", "n", "--retry")
+    assert result.code == 0, result.err
     (shell.folder / "b.toml").write_text('name = "n"\ndelay = 4\nallow-network = ["127.0.0.0/8"]\n')
-    ran = shell.run("crawl", "--file", "b.toml")
-    assert "--delay is ignored: an existing crawl keeps its original settings" in ran.err
+    result = shell.run("crawl", "--file", "b.toml")
+    assert "--delay is ignored: an existing crawl keeps its original settings" in result.err
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_an_error_in_a_file_is_reported_in_one_sentence(
         (tmp_path / "c.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SystemExit) as ended:
         run(["crawl", "http://127.0.0.1:9/", "-f", "c.toml"])
-    said = capsys.readouterr().err
-    assert ended.value.code == 2, said
-    assert len(said.splitlines()) == 1, said
-    assert sentence in said
-    assert "s3cret" not in said
+    stderr = capsys.readouterr().err
+    assert ended.value.code == 2, stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    assert sentence in stderr
+    assert "s3cret" not in stderr
     assert not (tmp_path / ".shoal").exists()
 
 
@@ -119,7 +119,7 @@ def test_every_flag_can_be_written_in_a_file() -> None:
         if not param.expose_value:
             continue
         assert param.name is not None
-        sample: Any = next((one for kind, one in samples.items() if isinstance(param.type, kind)), "text")
+        sample: Any = next((value for kind, value in samples.items() if isinstance(param.type, kind)), "text")
         if isinstance(param.type, click.Choice):
             sample = param.type.choices[0]
         elif getattr(param.type, "func", None) is parse_duration:

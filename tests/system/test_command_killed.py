@@ -10,13 +10,13 @@ import pytest
 
 from tests.servers import wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def deaths(running: Running) -> int:
-    return sum("died (killed by SIGKILL)" in line for line in running.said)
+    return sum("died (killed by SIGKILL)" in line for line in running.stderr_lines)
 
 
 @pytest.mark.smoke
@@ -30,8 +30,8 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(site: Site, shell: Shel
         victim = wait_until(running.workers, "a worker runs")[0]
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda killed=killed: deaths(running) == killed, "the death is noticed")  # type: ignore[misc]
-    ran = running.end(seconds=90)
-    assert ran.code == 0, ran.err
+    result = running.end(seconds=90)
+    assert result.code == 0, result.err
     assert set(shell.rows()) == tree.walk()
     assert sorted(shell.lines()) == sorted(tree.walk())
     assert not site.judge(*hosts).impolite(0.05)
@@ -49,13 +49,13 @@ def test_workers_of_a_killed_command_stop_by_themselves_and_its_crawl_can_be_res
     running.process.kill()
     running.process.wait()
     wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in workers), "the workers have ended")
-    asked = len(site.requests(*hosts))
-    ran = shell.crawl("--name", "orphan")
-    assert ran.code == 0, ran.err
+    before = len(site.requests(*hosts))
+    result = shell.crawl("--name", "orphan")
+    assert result.code == 0, result.err
     assert set(shell.rows()) == tree.walk()
     assert sorted(shell.lines()) == sorted(tree.walk())
     judge = site.judge(*hosts)
-    assert len(judge.requests) > asked
+    assert len(judge.requests) > before
     assert not judge.impolite(0.05)
 
 
@@ -66,8 +66,8 @@ def test_after_everything_was_killed_the_crawl_resumes_at_once(site: Site, shell
                           "--out", "pages.jsonl")  # fmt: skip
     wait_until(lambda: len(site.requests(*hosts)) > 20, "pages are fetched")
     running.kill_all()
-    # A lease lasts a minute; the names of the dead are in the folder, so nobody waits for that.
-    ran = shell.crawl("--name", "all", seconds=40)
-    assert ran.code == 0, ran.err
+    # A lease lasts a minute. The folder has the names of the dead workers, so the command does not wait for that.
+    result = shell.crawl("--name", "all", seconds=40)
+    assert result.code == 0, result.err
     assert sorted(shell.lines()) == sorted(tree.walk())
     assert not site.judge(*hosts).impolite(0.05)

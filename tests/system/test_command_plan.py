@@ -10,38 +10,38 @@ import pytest
 
 from shoal.operations import plan as planning
 from shoal.operations.plan import plan
-from tests.system.commanding import ROOT, Shell
+from tests.system.shell import ROOT, Shell
 
 
 def planned(shell: Shell, *args: object) -> dict[str, Any]:
-    ran = shell.run("plan", *args, "--json")
-    assert ran.code == 0, ran.err
-    told: dict[str, Any] = json.loads(ran.out)
-    return told
+    result = shell.run("plan", *args, "--json")
+    assert result.code == 0, result.err
+    estimate: dict[str, Any] = json.loads(result.out)
+    return estimate
 
 
 def test_one_host_is_limited_by_politeness_and_more_machines_cannot_help(shell: Shell) -> None:
-    ran = shell.run("plan", "--pages", "50M", "--hosts", "1")
-    assert ran.code == 0, ran.err
+    result = shell.run("plan", "--pages", "50M", "--hosts", "1")
+    assert result.code == 0, result.err
     # 50,000,000 pages * 1.2 s
-    assert "694.4 days" in ran.out
-    assert "politeness: 1 host, one request per host every 1.2 s" in ran.out
-    assert "2,000 GB to receive" in ran.out
-    assert "More than 1 worker will not help" in ran.err
+    assert "694.4 days" in result.out
+    assert "politeness: 1 host, one request per host every 1.2 s" in result.out
+    assert "2,000 GB to receive" in result.out
+    assert "More than 1 worker will not help" in result.err
     assert list(shell.folder.iterdir()) == []
 
 
 def test_if_workers_are_the_limit_the_plan_states_how_many_would_help(shell: Shell) -> None:
-    told = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
+    estimate = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
     # 2,400 hosts / 1.2 s = 2,000 pages/s for all of them, 400 for one worker
-    assert told["limit"] == "workers"
-    assert told["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
-    assert told["pages_per_second"] == 2 * planning.WORKER_PAGES_A_SECOND
-    assert told["bytes_per_second"] == told["pages_per_second"] * 10_000
-    assert told["bytes_total"] == 10**11
-    ran = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
-    assert "will not help" not in ran.err
-    assert f"workers: {told['workers_useful']} would reach the next limit" in ran.out
+    assert estimate["limit"] == "workers"
+    assert estimate["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
+    assert estimate["pages_per_second"] == 2 * planning.WORKER_PAGES_A_SECOND
+    assert estimate["bytes_per_second"] == estimate["pages_per_second"] * 10_000
+    assert estimate["bytes_total"] == 10**11
+    result = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
+    assert "will not help" not in result.err
+    assert f"workers: {estimate['workers_useful']} would reach the next limit" in result.out
 
 
 def test_without_a_number_of_workers_the_plan_uses_as_many_as_help() -> None:
@@ -52,36 +52,41 @@ def test_without_a_number_of_workers_the_plan_uses_as_many_as_help() -> None:
 
 
 def test_a_million_hosts_exceed_one_store_server(shell: Shell) -> None:
-    ran = shell.run("plan", "--pages", "1B", "--hosts", "1M")
-    told = planned(shell, "--pages", "1B", "--hosts", "1M")
+    result = shell.run("plan", "--pages", "1B", "--hosts", "1M")
+    estimate = planned(shell, "--pages", "1B", "--hosts", "1M")
     # A delay of 1 s leaves room for one visit in a lease.
     cost = planning.STORE_PAGE_SECONDS + planning.STORE_LEASE_SECONDS + planning.STORE_BATCH_SECONDS / 64
-    assert (told["limit"], told["visits_a_lease"]) == ("store", 1)
-    assert told["pages_per_second"] == pytest.approx(1 / cost)
+    assert (estimate["limit"], estimate["visits_a_lease"]) == ("store", 1)
+    assert estimate["pages_per_second"] == pytest.approx(1 / cost)
     # 1,000,000 hosts / 1.2 s
-    assert told["nodes_useful"] == math.ceil(833_333.3 * cost)
-    assert "store: 1 server" in ran.out
-    assert f"A cluster of up to {told['nodes_useful']:,} nodes (--nodes), which share the hosts, would help" in ran.err
+    assert estimate["nodes_useful"] == math.ceil(833_333.3 * cost)
+    assert "store: 1 server" in result.out
+    assert (
+        f"A cluster of up to {estimate['nodes_useful']:,} nodes (--nodes), which share the hosts, would help"
+        in result.err
+    )
 
 
 def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: Shell) -> None:
-    one = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1)
+    single = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1)
     four = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, nodes=4)
-    assert four.pages_per_second == pytest.approx(4 * one.pages_per_second)
-    assert four.workers == pytest.approx(4 * one.workers, abs=3)
-    assert (four.store_bytes_most, four.node_bytes_most) == (one.store_bytes_most, one.store_bytes_most // 4)
+    assert four.pages_per_second == pytest.approx(4 * single.pages_per_second)
+    assert four.workers == pytest.approx(4 * single.workers, abs=3)
+    assert (four.store_bytes_most, four.node_bytes_most) == (single.store_bytes_most, single.store_bytes_most // 4)
     few = plan(pages=10**9, hosts=2400, delay=1, response=0.2, page_bytes=1, nodes=4)
     assert (few.limit, few.nodes_useful) == ("politeness", 1)
     assert few.pages_per_second == pytest.approx(2000)
     slow = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, workers=2, nodes=4)
     assert (slow.limit, slow.nodes_useful) == ("workers", 1)
-    ran = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 4)
-    assert "52.5 GB if every URL waits at once, 13.1 GB on each of 4 nodes" in ran.out
+    result = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 4)
+    assert "52.5 GB if every URL waits at once, 13.1 GB on each of 4 nodes" in result.out
 
 
 def test_a_store_server_that_needs_too_much_memory_gives_a_warning(shell: Shell) -> None:
-    ran = shell.run("plan", "--pages", "2B", "--hosts", "1M")
-    assert "One server of the store may need 105 GB of memory: with --nodes 2, each needs at most 64.0 GB." in ran.err
+    result = shell.run("plan", "--pages", "2B", "--hosts", "1M")
+    assert (
+        "One server of the store may need 105 GB of memory: with --nodes 2, each needs at most 64.0 GB." in result.err
+    )
     assert "may need" not in shell.run("plan", "--pages", "2B", "--hosts", "1M", "--nodes", 2).err
 
 
@@ -90,14 +95,14 @@ def test_the_cpu_time_of_a_small_crawl_is_in_seconds(shell: Shell) -> None:
 
 
 def test_more_nodes_than_shards_give_a_warning(shell: Shell) -> None:
-    ran = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 17)
-    assert "`store.shards` set to 17 or a multiple" in ran.err
+    result = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 17)
+    assert "`store.shards` set to 17 or a multiple" in result.err
     assert "shards" not in shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 16).err
 
 
 @pytest.mark.parametrize(
     ("delay", "response", "visits", "place_seconds"),
-    # 2 s hold so many visits; between them the place is kept for the gap.
+    # So many visits fit into 2 s; the slot is kept for the gaps between them.
     [(1, 0.2, 1, 0.2), (0.5, 0.4, 2, 0.4 + 0.5 / 2), (0.2, 0.3, 3, 0.3 + 0.3 * 2 / 3), (0, 0.2, 10, 0.2)],
 )
 def test_a_lease_occupies_a_worker_during_the_delays_between_its_visits(
@@ -174,7 +179,7 @@ def test_the_constants_match_the_page_of_benchmarks() -> None:
     ],
 )
 def test_invalid_input_is_reported_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
-    ran = shell.call("plan", *typed)
-    assert (ran.code, ran.out) == (2, "")
-    assert len(ran.err.splitlines()) == 1
-    assert sentence in ran.err
+    result = shell.call("plan", *typed)
+    assert (result.code, result.out) == (2, "")
+    assert len(result.err.splitlines()) == 1
+    assert sentence in result.err

@@ -12,9 +12,9 @@ from typing import IO
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -49,18 +49,18 @@ def test_a_command_killed_while_reading_seeds_gets_the_rest_when_it_is_repeated(
     wait_until(lambda: admitted(shell, "many") == 3000, "whole batches are added")
     running.kill_all()
     pipe.close()
-    # Without the file nothing is added, and it says so.
+    # Without the file nothing is added, and the command reports it.
     running = shell.start("crawl", "--name", "many", *LOCAL)
-    running.until_said("Crawl many was interrupted before all of its seeds were read; pass --seeds again.")
+    running.wait_for_output("Crawl many was interrupted before all of its seeds were read; pass --seeds again.")
     assert running.end(signal.SIGINT).code == 130
     assert admitted(shell, "many") == 3000
     running = shell.start(*typed)
     poured(shell, seeds).close()
     wait_until(lambda: admitted(shell, "many") == 6000, "all of them are added")
-    ran = running.end(signal.SIGINT)
-    assert ran.code == 130, ran.err
+    result = running.end(signal.SIGINT)
+    assert result.code == 130, result.err
     # All was read: the name is enough from here on.
-    assert re.search(r"Resume with: shoal crawl --name many --allow-network \S+$", ran.err, re.M)
+    assert re.search(r"Resume with: shoal crawl --name many --allow-network \S+$", result.err, re.M)
     assert not site.judge(*hosts).impolite(2)
 
 
@@ -69,13 +69,13 @@ def test_a_silent_pipe_of_seeds_delays_neither_the_crawl_nor_its_end(site: Site,
     os.mkfifo(shell.folder / "pipe")
     running = shell.start("crawl", "--seeds", "pipe", "--name", "slow", "--delay", "0", "--no-follow", *LOCAL)
     pipe = poured(shell, lines(hosts, 1100))
-    running.until_said("Starting crawl slow")
+    running.wait_for_output("Starting crawl slow")
     wait_until(lambda: shell.counts("slow")["counts"]["failed"] == 1000, "the first are visited")
     # More may come: it is not over.
     assert shell.counts("slow")["state"] == "running"
-    ran = running.end(signal.SIGINT)
-    assert ran.code == 130, ran.err
-    assert "--name slow --allow-network 127.0.0.0/8 --seeds pipe" in ran.err
+    result = running.end(signal.SIGINT)
+    assert result.code == 130, result.err
+    assert "--name slow --allow-network 127.0.0.0/8 --seeds pipe" in result.err
     pipe.close()
 
 
@@ -84,14 +84,14 @@ def test_invalid_lines_after_the_first_batch_are_skipped_and_named(site: Site, s
     seeds = lines(hosts, 1200)
     seeds[1100:1100] = ["http://[\n", "# a note\n", "mailto:ann@example.org\n", "x" * 200_000 + "\n", "http://]\n"]
     (shell.folder / "seeds.gz").write_bytes(gzip.compress("".join(seeds).encode() + b"\xff\xfe\n"))
-    ran = shell.crawl("--seeds", "seeds.gz", "--name", "bad", "--delay", "0", "--no-follow")
-    assert ran.code == 1, ran.err
+    result = shell.crawl("--seeds", "seeds.gz", "--name", "bad", "--delay", "0", "--no-follow")
+    assert result.code == 1, result.err
     assert shell.counts("bad")["counts"]["admitted"] == 1200
-    assert "Line 1101 of seeds.gz: 'http://[' is not a URL" in ran.err
-    assert "Line 1103 of seeds.gz: " in ran.err
-    assert "5 lines of seeds.gz are not URLs and were skipped." in ran.err
-    assert ran.err.count(" of seeds.gz") == 4
-    assert max(map(len, ran.err.splitlines())) < 500
+    assert "Line 1101 of seeds.gz: 'http://[' is not a URL" in result.err
+    assert "Line 1103 of seeds.gz: " in result.err
+    assert "5 lines of seeds.gz are not URLs and were skipped." in result.err
+    assert result.err.count(" of seeds.gz") == 4
+    assert max(map(len, result.err.splitlines())) < 500
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_invalid_lines_in_the_first_batch_are_refused_before_anything_is_created
     shell: Shell, content: bytes, name: str, sentence: str
 ) -> None:
     (shell.folder / name).write_bytes(content)
-    ran = shell.run("crawl", "--seeds", name)
-    assert ran.code == 2
-    assert sentence in ran.err
-    assert len(ran.err.splitlines()) == 1
+    result = shell.run("crawl", "--seeds", name)
+    assert result.code == 2
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1
     assert not (shell.folder / ".shoal").exists()
 
 
@@ -122,20 +122,20 @@ def test_links_on_the_hosts_of_late_seeds_are_followed(site: Site, shell: Shell)
     site.at(late, "/", page("/a", f"http://{beyond}/"))
     site.at(late, "/a", page())
     (shell.folder / "seeds").write_text("".join([*lines(hosts, 1500), f"http://{late}/\n"]))
-    ran = shell.crawl("--seeds", "seeds", "--name", "late", "--delay", "0")
-    assert ran.code == 0, ran.err
+    result = shell.crawl("--seeds", "seeds", "--name", "late", "--delay", "0")
+    assert result.code == 0, result.err
     assert site.judge(late).times(f"http://{late}/a") == 1
     assert site.requests(beyond) == []
 
 
 @pytest.mark.full
 def test_a_long_seed_file_takes_little_memory(site: Site, shell: Shell) -> None:
-    """20 MB of URLs. Slow, because so many have to be read before it could take much."""
+    """20 MB of URLs: the test is slow because fewer would not need much memory in any case."""
     hosts = site.take(10)
     with (shell.folder / "seeds").open("w") as file:
         file.writelines(f"http://{hosts[number % 10]}/{'path/' * 36}{number}\n" for number in range(100_000))
     running = shell.start("crawl", "--seeds", "seeds", "--name", "long", "--delay", "60", "--no-follow", *LOCAL)
-    running.until_said("Starting crawl long")
+    running.wait_for_output("Starting crawl long")
     before = peak_bytes(running.process.pid)
     wait_until(lambda: admitted(shell, "long") == 100_000, "all are added")
     assert peak_bytes(running.process.pid) - before < 10_000_000
@@ -143,6 +143,6 @@ def test_a_long_seed_file_takes_little_memory(site: Site, shell: Shell) -> None:
 
 
 def peak_bytes(pid: int) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1000
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1000

@@ -12,8 +12,8 @@ import pytest
 
 import shoal
 from tests.servers import server
-from tests.site.dynamic import Asked, DynamicSite, Reply, moved, serving
-from tests.system.commanding import Shell
+from tests.site.dynamic import DynamicSite, Reply, Request, moved, serving
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 
@@ -24,14 +24,14 @@ FORM += "<input name=password type=password><button name=go value=1>Log in</butt
 MEMBERS = 12
 
 
-def members(asked: Asked) -> Reply | None:
+def members(request: Request) -> Reply | None:
     """A site with a login. Each of its pages for members leads to more of them."""
-    path = asked.path.partition("?")[0]
-    inside = asked.cookies.get("session") == SECRET
+    path = request.path.partition("?")[0]
+    inside = request.cookies.get("session") == SECRET
     if path == "/login":
-        if asked.method == "GET":
+        if request.method == "GET":
             return Reply(FORM, headers=(("Set-Cookie", "seen=1; Path=/"),))
-        if asked.body == b"token=t%261&user=ann&password=tide&go=1" and asked.cookies.get("seen"):
+        if request.body == b"token=t%261&user=ann&password=tide&go=1" and request.cookies.get("seen"):
             return moved("/members/0", 303, ("Set-Cookie", f"session={SECRET}; Path=/; HttpOnly; Max-Age=3600"))
         return moved("/login", 302)
     if path.startswith("/members/"):
@@ -72,23 +72,28 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
     (shell.folder / "club.py").write_text(f"SITE = {club.url!r}\n{SPIDER}")
     with server(shell.folder / "store") as store:
         where = ("--store", store.url)
-        ran = shell.crawl(
+        result = shell.crawl(
             "--spider", "club.py:Club", "--name", "club", "--delay", "0", "--per-host", "3", "--workers", "3",
             "--out", "club.db", "--out", "club.jsonl", *where,
         )  # fmt: skip
-        assert ran.code == 0, ran.err
+        assert result.code == 0, result.err
         with contextlib.closing(sqlite3.connect(shell.folder / "club.db")) as connection:
             items = [json.loads(row[0])["member"] for row in connection.execute("SELECT data FROM items")]
             dumped = "\n".join(connection.iterdump())
         assert sorted(items) == sorted(f"Member {n}" for n in range(MEMBERS))
-        # Logged in once, whichever worker it was.
-        assert [request.method for request in club.asked("/login")] == ["GET", "POST"]
-        assert all(request.cookies == {"seen": "1", "session": SECRET} for request in club.asked("/members/5"))
-        # It is nobody else's business.
+        # One worker logged in, once.
+        assert [request.method for request in club.requests_to("/login")] == ["GET", "POST"]
+        assert all(request.cookies == {"seen": "1", "session": SECRET} for request in club.requests_to("/members/5"))
+        # No command shows the cookie.
         shown = [
             shell.run(*args, *where) for args in (("show", "club"), ("show", "club", "--json"), ("failed", "club"))
         ]
-        texts = [ran.err + ran.out, dumped, (shell.folder / "club.jsonl").read_text(), *(one.out for one in shown)]
+        texts = [
+            result.err + result.out,
+            dumped,
+            (shell.folder / "club.jsonl").read_text(),
+            *(shown_jar.out for shown_jar in shown),
+        ]
         assert not any(SECRET in text for text in texts)
         # The jar is in the store, and goes with its crawl.
         assert SECRET in str(store.ask("HGETALL", *store.ask("KEYS", "*jars:*")))
@@ -97,7 +102,7 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
 
 
 class Visits(shoal.Spider):
-    """Visits the paths that it is given, one after the other, and says which cookies it sent."""
+    """Visits the paths that it is given, one after the other, and yields the cookies it sent."""
 
     paths = ("/1", "/2", "/3")
 
@@ -108,8 +113,8 @@ class Visits(shoal.Spider):
             yield page.follow(rest[0], data={"rest": rest[1:]})
 
 
-def _said(asked: Asked, *headers: tuple[str, str]) -> Reply:
-    return Reply(json.dumps({"path": asked.path, **asked.cookies}), headers=headers, type="application/json")
+def _echo(request: Request, *headers: tuple[str, str]) -> Reply:
+    return Reply(json.dumps({"path": request.path, **request.cookies}), headers=headers, type="application/json")
 
 
 def _crawl(site: DynamicSite, spider: type[shoal.Spider] = Visits, **more: Any) -> list[Any]:
@@ -118,11 +123,11 @@ def _crawl(site: DynamicSite, spider: type[shoal.Spider] = Visits, **more: Any) 
 
 @pytest.mark.smoke
 def test_cookies_are_kept_between_pages_unless_disabled() -> None:
-    def answer(asked: Asked) -> Reply:
+    def respond(request: Request) -> Reply:
         sets = {"/0": "a=1", "/1": "b=2; Path=/2", "/2": "a=; Max-Age=0"}
-        return _said(asked, *((("Set-Cookie", sets[asked.path]),) if asked.path in sets else ()))
+        return _echo(request, *((("Set-Cookie", sets[request.path]),) if request.path in sets else ()))
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         assert _crawl(site) == [
             {"path": "/0"}, {"path": "/1", "a": "1"}, {"path": "/2", "b": "2", "a": "1"}, {"path": "/3"},
         ]  # fmt: skip
@@ -136,20 +141,20 @@ def test_cookies_are_kept_between_pages_unless_disabled() -> None:
 
 
 def test_a_cookie_is_not_sent_to_another_host() -> None:
-    def answer(asked: Asked) -> Reply:
+    def respond(request: Request) -> Reply:
         other = f"http://{site.hosts[1]}/"
-        if asked.host == site.hosts[0]:
+        if request.host == site.hosts[0]:
             return Reply(
                 f'<a href="{other}">x</a>', headers=(("Set-Cookie", "a=1; Domain=127.0.0.2"), ("Set-Cookie", "b=2"))
             )
-        return _said(asked)
+        return _echo(request)
 
     class Both(shoal.Spider):
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             yield {"url": page.url}
             yield from page.follow("a")
 
-    with serving(answer, "127.0.0.1", "127.0.0.2") as site:
+    with serving(respond, "127.0.0.1", "127.0.0.2") as site:
         assert len(_crawl(site, Both, scope="any")) == 2
     assert "cookie" not in site.requests[-1].headers
 
@@ -159,10 +164,10 @@ def test_cookies_of_a_request_join_those_of_the_crawl_and_of_the_jar() -> None:
         def start(self) -> Iterator[shoal.Follow]:
             yield shoal.Follow(url=f"{site.url}/0", cookies={"currency": "EUR"})
 
-    def answer(asked: Asked) -> Reply:
-        return _said(asked, *((("Set-Cookie", "a=1"),) if asked.path == "/0" else ()))
+    def respond(request: Request) -> Reply:
+        return _echo(request, *((("Set-Cookie", "a=1"),) if request.path == "/0" else ()))
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         first, second, *_ = list(shoal.crawl(spider=Gives, delay_seconds=0, settings=LOCAL, cookie="own=1; a=0"))
     assert first == {"path": "/0", "currency": "EUR", "own": "1", "a": "0"}
     # It stays in the jar, and cookies of the site take precedence over initial cookies of the crawl.
@@ -170,16 +175,16 @@ def test_cookies_of_a_request_join_those_of_the_crawl_and_of_the_jar() -> None:
 
 
 def test_a_page_that_redirects_to_itself_with_a_cookie_is_visited_again() -> None:
-    def answer(asked: Asked) -> Reply:
-        if asked.path == "/consent":
+    def respond(request: Request) -> Reply:
+        if request.path == "/consent":
             return moved("/0", 302, ("Set-Cookie", "ok=1; Path=/"))
-        return _said(asked) if asked.cookies.get("ok") else moved("/consent")
+        return _echo(request) if request.cookies.get("ok") else moved("/consent")
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         assert _crawl(site)[0] == {"path": "/0", "ok": "1"}
     assert [request.path for request in site.requests][:3] == ["/0", "/consent", "/0"]
     # Without end it is a loop still.
-    with serving(lambda asked: moved("/0", 302, ("Set-Cookie", f"n={len(site.requests)}"))) as site:
-        crawling = shoal.crawl(f"{site.url}/0", spider=Visits, delay_seconds=0, settings=LOCAL)
-        assert list(crawling) == []
-        assert crawling.counts.reasons == {"failed:too many redirects": 1, "excluded:redirect": 20}
+    with serving(lambda request: moved("/0", 302, ("Set-Cookie", f"n={len(site.requests)}"))) as site:
+        crawl = shoal.crawl(f"{site.url}/0", spider=Visits, delay_seconds=0, settings=LOCAL)
+        assert list(crawl) == []
+        assert crawl.counts.reasons == {"failed:too many redirects": 1, "excluded:redirect": 20}

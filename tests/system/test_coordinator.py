@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.errors import InvalidInput
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
@@ -82,8 +82,8 @@ def test_a_spider_without_workers_is_reported_and_a_host_is_counted_once(site: S
         coordinator.cancel("Nope")
         coordinator.cancel("Two")
         assert coordinator.stats().waiting == ()
-        told = [event for event in coordinator.events if "waiting" in event]
-        assert sorted(told) == sorted(missing)
+        waiting = [event for event in coordinator.events if "waiting" in event]
+        assert sorted(waiting) == sorted(missing)
 
 
 def test_two_spiders_of_one_name_are_refused(folder: Path) -> None:

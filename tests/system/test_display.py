@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from tests.servers import program, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Shell, children, command_line
+from tests.system.shell import LOCAL, ROOT, Shell, children, command_line
 
 pytestmark = pytest.mark.full
 
@@ -75,11 +75,11 @@ class Pane:
     def until(self, pattern: str) -> list[str]:
         """The screen, as soon as a line of it matches."""
 
-        def found() -> list[str]:
+        def matching_lines() -> list[str]:
             lines = self.screen()
             return lines if any(re.search(pattern, line) for line in lines) else []
 
-        lines: list[str] = wait_until(found, f"{pattern!r} on {self.screen()}")
+        lines: list[str] = wait_until(matching_lines, f"{pattern!r} on {self.screen()}")
         return lines
 
     def shell_pid(self) -> int:
@@ -235,19 +235,19 @@ def test_no_color_disables_colours_and_no_terminal_mode_is_changed(site: Site, s
 @pytest.mark.smoke
 def test_output_to_a_pipe_is_plain_lines(site: Site, shell: Shell) -> None:
     url = site.at(site.take()[0], "/", page())
-    ran = shell.crawl(url, "--workers", "1")
-    assert ran.code == 0, ran.err
-    assert "\x1b" not in ran.err
-    assert ran.out == ""
+    result = shell.crawl(url, "--workers", "1")
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.err
+    assert result.out == ""
 
 
 def objects(text: str) -> list[dict[str, Any]]:
     """Lines of a log, each of them one object."""
-    found = [json.loads(line) for line in text.splitlines()]
-    for one in found:
-        assert {"time", "level", "event", "message"} <= set(one)
-        assert one["level"] in ("info", "warning")
-    return found
+    events = [json.loads(line) for line in text.splitlines()]
+    for event in events:
+        assert {"time", "level", "event", "message"} <= set(event)
+        assert event["level"] in ("info", "warning")
+    return events
 
 
 def test_a_json_log_reports_progress_and_remaining_time(site: Site, shell: Shell) -> None:
@@ -258,36 +258,36 @@ def test_a_json_log_reports_progress_and_remaining_time(site: Site, shell: Shell
         site.at(slow, f"/{number}", page())
     trees = [site.plant(12, [host]) for host in quick]
     urls = [f"http://{slow}/", *(tree.url(0) for tree in trees)]
-    ran = shell.crawl(*urls, "--delay", "0.25", "--workers", "2", "--name", "timed", "--log", "json", *NAMED)
-    assert ran.code == 0, ran.err
-    said = objects(ran.err)
-    assert {one["crawl"] for one in said} == {"timed"}
+    result = shell.crawl(*urls, "--delay", "0.25", "--workers", "2", "--name", "timed", "--log", "json", *NAMED)
+    assert result.code == 0, result.err
+    events = objects(result.err)
+    assert {event["crawl"] for event in events} == {"timed"}
     begun, progress, end = (
-        next(o for o in said if o["event"] == f"crawl.{e}") for e in ("started", "progress", "ended")
+        next(o for o in events if o["event"] == f"crawl.{e}") for e in ("started", "progress", "ended")
     )
-    assert said[0] == begun
+    assert events[0] == begun
     assert (end["state"], end["pages"], end["failed"]) == ("finished", 76, 0)
     assert progress["pages"] + progress["open"] == 76
     assert {"pages_per_second", "bytes", "hosts_open", "hosts_cooling", "limits", "workers"} <= set(progress)
     # By what ended a second so far, it would be half as long: only the slow host is left.
-    ended, told = datetime.fromisoformat(end["time"]), datetime.fromisoformat(progress["time"])
-    left = (ended - told).total_seconds()
+    ended, reported = datetime.fromisoformat(end["time"]), datetime.fromisoformat(progress["time"])
+    left = (ended - reported).total_seconds()
     assert progress["left_seconds"] == pytest.approx(left, rel=0.3)
 
 
 def test_workers_log_their_start_and_end(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = "json"
     running = shell.start("worker", "--workers", "1", *LOCAL)
-    running.until_said("workers.started")
+    running.wait_for_output("workers.started")
     wait_until(running.workers, "the worker process")
     os.kill(running.workers()[0], signal.SIGKILL)
-    running.until_said("worker.died")
-    ran = running.end(signal.SIGTERM)
-    assert ran.code == 0, ran.err
-    said = {one["event"]: one for one in objects(ran.err)}
-    assert said["worker.died"]["worker"].endswith("-1")
-    assert "killed by SIGKILL" in said["worker.died"]["message"]
-    assert said["workers.stopped"]["pages"] == 0
+    running.wait_for_output("worker.died")
+    result = running.end(signal.SIGTERM)
+    assert result.code == 0, result.err
+    events = {event["event"]: event for event in objects(result.err)}
+    assert events["worker.died"]["worker"].endswith("-1")
+    assert "killed by SIGKILL" in events["worker.died"]["message"]
+    assert events["workers.stopped"]["pages"] == 0
 
 
 def test_workers_are_shown_on_a_terminal(shell: Shell, opens: Opens) -> None:

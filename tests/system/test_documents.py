@@ -35,7 +35,7 @@ CRAWL_SECONDS = 240
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     is_html: bool
 
@@ -54,34 +54,41 @@ def web(tmp_path: Path) -> Iterator[Web]:
 @pytest.mark.full
 def test_a_crawl_stores_exactly_the_pages_that_a_reference_crawl_finds(web: Web, tmp_path: Path) -> None:
     walks = {tree: walk(web.sites(tree)[0], tree) for tree, _ in TREES}
-    assert all(sum(answer.is_html for answer in found.values()) > 100 for found in walks.values())
-    assert any(answer.status == 200 and not answer.is_html for found in walks.values() for answer in found.values())
+    assert all(sum(response.is_html for response in responses.values()) > 100 for responses in walks.values())
+    assert any(
+        response.status == 200 and not response.is_html
+        for responses in walks.values()
+        for response in responses.values()
+    )
     mark = web.mark()
     seeds = [site + path for tree, _ in TREES for site in web.sites(tree)[1:] for path in (tree.start, ABSENT)]
 
     rows = crawl(tmp_path, seeds)
 
     expected = {
-        site + path: answer for tree in walks for site in web.sites(tree)[1:] for path, answer in walks[tree].items()
+        site + path: response
+        for tree in walks
+        for site in web.sites(tree)[1:]
+        for path, response in walks[tree].items()
     }
     stored = Counter(url for url, *_ in rows)
     assert not [url for url, times in stored.items() if times > 1], "stored more than once"
     assert sorted(set(expected) - set(stored)) == [], "found by the walk alone"
     assert sorted(set(stored) - set(expected)) == [], "found by the crawl alone"
     for url, status, error, content_type, title, text in rows:
-        answer = expected[url]
-        assert status == answer.status, url
+        response = expected[url]
+        assert status == response.status, url
         if status != 200:
             assert error == f"status {status}", url
             continue
         assert not error, url
-        assert content_type.startswith("text/html") == answer.is_html, url
-        assert bool(title and text) == answer.is_html, url
+        assert content_type.startswith("text/html") == response.is_html, url
+        assert bool(title and text) == response.is_html, url
 
-    asked = Counter(web.site(one.address) + one.path for one in web.requests(mark))
-    robots = {url: times for url, times in asked.items() if urlsplit(url).path == "/robots.txt"}
+    requested = Counter(web.site(request.address) + request.path for request in web.requests(mark))
+    robots = {url: times for url, times in requested.items() if urlsplit(url).path == "/robots.txt"}
     assert robots == {site + "/robots.txt": 1 for tree in walks for site in web.sites(tree)[1:]}
-    assert {url: times for url, times in asked.items() if url not in robots} == dict.fromkeys(expected, 1)
+    assert {url: times for url, times in requested.items() if url not in robots} == dict.fromkeys(expected, 1)
 
 
 def crawl(folder: Path, seeds: list[str]) -> list[tuple[str, int, str | None, str, str, str]]:
@@ -100,21 +107,21 @@ def crawl(folder: Path, seeds: list[str]) -> list[tuple[str, int, str | None, st
         return list(database.execute("SELECT url, status, error, content_type, title, text FROM pages"))
 
 
-def walk(site: str, tree: Tree) -> dict[str, Answer]:
+def walk(site: str, tree: Tree) -> dict[str, Response]:
     """What a crawl of the site should store, by path: everything links lead to, breadth first."""
     host = urlsplit(site).netloc
     connection = http.client.HTTPConnection(host)
-    waiting, seen, found = [tree.start, ABSENT], {tree.start, ABSENT}, {}
+    waiting, seen, responses = [tree.start, ABSENT], {tree.start, ABSENT}, {}
     for path in waiting:  # It grows while it is walked.
         connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read()
-        is_html = answer.status == 200 and (answer.getheader("Content-Type") or "").startswith("text/html")
-        links = Links(body.decode(errors="replace")).found if is_html else []
-        if answer.status in (301, 302):
-            links = [answer.getheader("Location") or ""]
+        response = connection.getresponse()
+        body = response.read()
+        is_html = response.status == 200 and (response.getheader("Content-Type") or "").startswith("text/html")
+        links = Links(body.decode(errors="replace")).targets if is_html else []
+        if response.status in (301, 302):
+            links = [response.getheader("Location") or ""]
         else:
-            found[path] = Answer(answer.status, is_html)
+            responses[path] = Response(response.status, is_html)
         for link in links:
             parts = urlsplit(urldefrag(urljoin(site + path, link.strip())).url)
             target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._|[]^") + (
@@ -125,7 +132,7 @@ def walk(site: str, tree: Tree) -> dict[str, Answer]:
                 if not (tree.robots and target.startswith(FORBIDDEN)):
                     waiting.append(target)
     connection.close()
-    return found
+    return responses
 
 
 class Links(HTMLParser):
@@ -133,7 +140,7 @@ class Links(HTMLParser):
 
     def __init__(self, markup: str) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.targets: list[str] = []
         self.feed(markup)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -142,4 +149,4 @@ class Links(HTMLParser):
         target = named.get("src" if tag in ("iframe", "frame") else "href")
         followed = tag in ("a", "area", "iframe", "frame") or (tag == "link" and "next" in relations)
         if followed and target is not None and "nofollow" not in relations:
-            self.found.append(target)
+            self.targets.append(target)

@@ -39,20 +39,20 @@ class Site:
 
     def walk(self) -> set[str]:
         """Every path that links lead to, by a walk that knows nothing of the crawler."""
-        found, todo = {"/"}, ["/"]
+        paths, todo = {"/"}, ["/"]
         while todo:
             path = todo.pop()
             for href in re.findall(r'href="([^"#]+)', PAGES.get(path, "")):
                 link = urljoin(self.url + path, href)
-                if link.startswith(self.url) and (fresh := link.removeprefix(self.url)) not in found:
-                    found.add(fresh)
+                if link.startswith(self.url) and (fresh := link.removeprefix(self.url)) not in paths:
+                    paths.add(fresh)
                     todo.append(fresh)
-        return found
+        return paths
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    one = Site()
+    served = Site()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -62,18 +62,18 @@ def site() -> Iterator[Site]:
             self.end_headers()
             body = PAGES.get(self.path, "").encode()
             # Noted before the last byte is sent: the visitor cannot have finished earlier.
-            one.requests.append((self.path, start, time.monotonic()))
+            served.requests.append((self.path, start, time.monotonic()))
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    one.url = f"http://127.0.0.1:{server.server_port}"
+    served.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield one
+        yield served
     finally:
         server.shutdown()
         server.server_close()
@@ -114,9 +114,9 @@ def test_the_example_has_thirty_lines() -> None:
 def test_the_example_visits_every_page_once_and_keeps_the_delay(site: Site, tmp_path: Path) -> None:
     out = finish(start(tmp_path, site.url))
 
-    asked = Counter(path for path, _, _ in site.requests)
-    assert set(asked) == site.walk() == {*PAGES, *FAILING}
-    assert set(asked.values()) == {1}
+    requested = Counter(path for path, _, _ in site.requests)
+    assert set(requested) == site.walk() == {*PAGES, *FAILING}
+    assert set(requested.values()) == {1}
     assert pages(tmp_path) == stored(site)
     assert "admitted=6" in out
     assert "stored=4, failed=2" in out
@@ -126,4 +126,4 @@ def test_the_example_visits_every_page_once_and_keeps_the_delay(site: Site, tmp_
 
     again = finish(start(tmp_path, site.url))
     assert again == out, "a finished crawl that is started again sends no requests"
-    assert len(site.requests) == len(asked)
+    assert len(site.requests) == len(requested)

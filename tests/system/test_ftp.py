@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.answers import page
 from tests.site.ftp import serving_ftp
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import page
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("ftp"), hosts=5, workers=2) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("ftp"), hosts=5, workers=2) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_whole_tree_is_crawled(crawls: Crawls, folder: Path, without: tuple[st
         assert done.rows[server.url("/dir%200/deeper/")]["links"] == 1
         assert {row["status"] for url, row in done.rows.items() if url != unlisted} == {200}
         # Nothing is fetched twice.
-        fetched = [one for one in server.commands if one.startswith("RETR") and "robots.txt" not in one]
+        fetched = [command for command in server.commands if command.startswith("RETR") and "robots.txt" not in command]
         assert len(fetched) == len(set(fetched))
 
 
@@ -62,7 +62,7 @@ def test_robots_txt_and_a_login_apply_to_ftp_too(crawls: Crawls, folder: Path) -
         done = crawls.run(server.url("/", user="ann:s3cret"))
         assert done.counts.reasons == {"excluded:robots.txt": 2}
         assert set(server.logins) == {"ann"}
-        assert not any("private" in one or "html" in one for one in server.commands)
+        assert not any("private" in command or "html" in command for command in server.commands)
         start = server.url("/", user="ann:s3cret")
         assert set(done.rows) == {
             url for url in tree(folder, start) if "private" not in url and not url.endswith(".html")

@@ -50,7 +50,7 @@ SITE = {
     "a.html": "<title>A</title>",
     "b.html": "<title>B</title>",
 }
-# Lines that come by the clock: how far a crawl is, and what limited it if it took long enough to tell.
+# Lines that depend on time: the progress of a crawl, and its bottleneck if it ran long enough.
 _PROGRESS = r" +\d+\.\d s  [\d,]+ pages, .*\n"
 _LIMIT = r"  bottleneck +.*\n"
 # What may differ in a line, and what may stand there instead.
@@ -88,21 +88,21 @@ def file_of(text: str) -> str:
 
 
 def steps(page: str) -> list[Step]:
-    found: list[Step] = []
+    steps: list[Step] = []
     for language, text in blocks(page):
         if language != "console":
             continue
         loose = "^C" in text or "kill -9" in text
         for line in text.splitlines():
             if command := re.match(r"(\w*)\$ (.*)", line):
-                found.append(Step(command[1], command[2], loose))
+                steps.append(Step(command[1], command[2], loose))
             elif line == "^C":
-                found.append(Step(found[-1].shell, "^C", loose))
-            elif line.startswith(">") and not found[-1].prints:
-                found[-1].command += "\n" + line[1:].removeprefix(" ")
+                steps.append(Step(steps[-1].shell, "^C", loose))
+            elif line.startswith(">") and not steps[-1].prints:
+                steps[-1].command += "\n" + line[1:].removeprefix(" ")
             else:
-                found[-1].prints.append(line)
-    return found
+                steps[-1].prints.append(line)
+    return steps
 
 
 def pattern(lines: list[str], loose: bool) -> str:
@@ -121,10 +121,10 @@ def pattern(lines: list[str], loose: bool) -> str:
 
 def one_line(line: str, differs: dict[str, str]) -> str:
     built, done = "", 0
-    # One group for each: the number of the group says which it was.
-    for found in re.finditer("|".join(f"({what})" for what in differs), line):
-        built += re.escape(line[done : found.start()]) + list(differs.values())[(found.lastindex or 1) - 1]
-        done = found.end()
+    # One group for each: the number of the group is that of the match.
+    for match in re.finditer("|".join(f"({what})" for what in differs), line):
+        built += re.escape(line[done : match.start()]) + list(differs.values())[(match.lastindex or 1) - 1]
+        done = match.end()
     return built + re.escape(line[done:]) + r"\n"
 
 
@@ -135,24 +135,24 @@ class Running:
     output: Path
     read: int = 0
 
-    def said(self) -> str:
+    def new_output(self) -> str:
         return self.output.read_text()[self.read :]
 
     def prints(self, step: Step, lines: list[str], *, ended: bool) -> None:
-        """Compare with the page; what was compared once is not looked at again."""
+        """Compare the new output with the page. Each part is compared once."""
         if lines:
             expected = pattern(lines, step.loose)
             if not ended:
                 with contextlib.suppress(AssertionError):
-                    wait_until(lambda: re.match(expected, self.said()), step.command)
-            matched = re.match(expected + (r"\Z" if ended else ""), self.said())
-            assert matched, "\n".join([step.command, "the page says:", *lines, "it printed:", self.said()])
+                    wait_until(lambda: re.match(expected, self.new_output()), step.command)
+            matched = re.match(expected + (r"\Z" if ended else ""), self.new_output())
+            assert matched, "\n".join([step.command, "the page says:", *lines, "it printed:", self.new_output()])
             self.read += matched.end()
 
 
 @dataclass
 class Reader:
-    """Types what a page says, in a folder of its own."""
+    """Runs the commands of a page in a folder of its own."""
 
     folder: Path
     instead: dict[str, str]
@@ -192,7 +192,7 @@ class Reader:
             jobs = self.jobs.setdefault(step.shell, {})
             jobs[max(jobs, default=0) + 1] = running
             for port in re.findall(r"(?<= )\d{4,5}(?= )", running.command):
-                wait_until(lambda port=port: listens(int(port)), f"{running.command}: {running.said()}")  # type: ignore[misc]
+                wait_until(lambda port=port: listens(int(port)), f"{running.command}: {running.new_output()}")  # type: ignore[misc]
         else:
             running = self.start(step.shell, self.here(step.command))
             if stays:
@@ -213,7 +213,7 @@ class Reader:
         return self.started[-1]
 
     def end(self, step: Step, running: Running, lines: list[str], code: int) -> None:
-        assert running.process.wait(60) == code, f"{running.command}: {running.said()}"
+        assert running.process.wait(60) == code, f"{running.command}: {running.new_output()}"
         running.prints(step, lines, ended=True)
 
     def here(self, text: str) -> str:
@@ -260,7 +260,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
             r"\b6379\b": str(free_port()),
             r"/tmp/(first|resuming|several|service)\b": rf"{here}/\1",
         },
-        # Who reads a guide sits at a terminal: services write JSON elsewhere.
+        # A reader of a guide sits at a terminal; elsewhere, services write JSON.
         {
             **environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
@@ -349,12 +349,12 @@ def test_every_block_of_a_guide_is_run(page: str) -> None:
 
 
 def test_a_page_with_other_output_fails_the_check() -> None:
-    said = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
-    assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), said)
-    assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), said)
-    assert re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=True), said)
-    assert not re.fullmatch(pattern(["  stored    3 pages, 1.3 kB received"], loose=False), said)
-    assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), said)
+    output = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
+    assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), output)
+    assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), output)
+    assert re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=True), output)
+    assert not re.fullmatch(pattern(["  stored    3 pages, 1.3 kB received"], loose=False), output)
+    assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), output)
 
 
 def examples(reader: Reader) -> None:
@@ -389,7 +389,7 @@ def test_all_guides_work_one_after_the_other_on_one_machine(reader: Reader) -> N
         site = serve(reader) if page.endswith("responsible-crawling.md") else None
         before = dict(reader.instead)
         reader.follow(page)
-        # What the guide has stopped may take a moment to end.
+        # Processes that the guide has stopped may take a moment to end.
         left = [job.process for jobs in reader.jobs.values() for job in jobs.values()]
         wait_until(lambda: all(process.poll() is not None for process in left), f"{page} leaves nothing running")  # noqa: B023
         reader.jobs.clear()

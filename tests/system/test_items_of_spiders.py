@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import shoal
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -45,9 +45,9 @@ def _csv(path: Path) -> list[dict[str, str]]:
 
 
 def _run(shell: Shell, shelf: str, *args: str) -> str:
-    ran = shell.crawl(f"{shelf}/", "--spider", "shelf.py:Shelf", "--delay", "0", *args)
-    assert ran.code == 0, ran.err
-    return ran.out
+    result = shell.crawl(f"{shelf}/", "--spider", "shelf.py:Shelf", "--delay", "0", *args)
+    assert result.code == 0, result.err
+    return result.out
 
 
 def test_a_file_of_flat_items_is_appended_to_or_overwritten(shell: Shell, shelf: str) -> None:
@@ -64,18 +64,18 @@ def test_a_file_of_flat_items_is_appended_to_or_overwritten(shell: Shell, shelf:
     _run(shell, shelf, "-O", "books.csv", "--name", "third")
     assert [row["_crawl"] for row in _csv(path)] == ["third"] * 3
     # A crawl that exists does not overwrite what it has written.
-    ran = shell.crawl(f"{shelf}/", "--spider", "shelf.py:Shelf", "-O", "books.csv", "--name", "third")
-    assert "already finished" in ran.err
+    result = shell.crawl(f"{shelf}/", "--spider", "shelf.py:Shelf", "-O", "books.csv", "--name", "third")
+    assert "already finished" in result.err
     assert len(_csv(path)) == 3
 
 
 @pytest.mark.parametrize(
-    ("output", "said"), [("-", "-O - is not a file: use --out."), ("postgresql://h/d", "is not a file: use --out.")]
+    ("output", "sentence"), [("-", "-O - is not a file: use --out."), ("postgresql://h/d", "is not a file: use --out.")]
 )
-def test_only_files_are_overwritten(shell: Shell, output: str, said: str) -> None:
-    ran = shell.call("crawl", "http://a.example/", "-O", output)
-    assert ran.code == 2
-    assert said in ran.err
+def test_only_files_are_overwritten(shell: Shell, output: str, sentence: str) -> None:
+    result = shell.call("crawl", "http://a.example/", "-O", output)
+    assert result.code == 2
+    assert sentence in result.err
 
 
 def test_overwriting_a_database_leaves_nothing_of_it(site: Site, shell: Shell, shelf: str) -> None:
@@ -91,8 +91,8 @@ def test_only_records_go_to_standard_output(shell: Shell, shelf: str) -> None:
     lines = [json.loads(line) for line in out.splitlines()]
     assert sorted(line["title"] for line in lines) == ["Book a", "Book b", "Root"]
     # Pages, too; and no file is left.
-    ran = shell.crawl(f"{shelf}/", "--delay", "0", "-o", "-", "--name", "pages")
-    assert sorted(json.loads(line)["status"] for line in ran.out.splitlines()) == [200, 200, 200]
+    result = shell.crawl(f"{shelf}/", "--delay", "0", "-o", "-", "--name", "pages")
+    assert sorted(json.loads(line)["status"] for line in result.out.splitlines()) == [200, 200, 200]
     assert not (shell.folder / "pages.db").exists()
     assert not list((shell.folder / ".shoal/stdout").glob("*.jsonl*"))
 
@@ -104,7 +104,7 @@ def test_a_reader_that_closes_the_pipe_pauses_the_crawl(site: Site, shell: Shell
     assert running.process.stdout is not None
     # Its reader is a thread of the test: the pipe is closed under it once a line has come.
     while not running._out:
-        assert running.process.poll() is None, running.said
+        assert running.process.poll() is None, running.stderr_lines
     running.process.stdout.close()
     code = running.process.wait(60)
     assert code in (130, 1)
@@ -142,8 +142,8 @@ def test_another_pass_of_a_crawl_with_a_spider_starts_from_its_seeds(site: Site,
     site.at(host, "/a", page("/", "/new", title="A changed"))
     site.at(host, "/new", page(title="New"))
     for passes in (2, 3):
-        ran = shell.crawl(*args, "--again")
-        assert ran.code == 0, ran.err
+        result = shell.crawl(*args, "--again")
+        assert result.code == 0, result.err
         paths = [request.path for request in site.requests(host) if request.path != "/robots.txt"]
         assert {path: paths.count(path) for path in ("/", "/a", "/moved", "/new")} == {
             "/": passes, "/a": passes, "/moved": passes, "/new": passes - 1,
@@ -154,16 +154,16 @@ def test_another_pass_of_a_crawl_with_a_spider_starts_from_its_seeds(site: Site,
 
 
 def test_deleting_a_crawl_frees_its_name(site: Site, shell: Shell) -> None:
-    one, two = site.take(2)
-    for host in (one, two):
+    first, second = site.take(2)
+    for host in (first, second):
         site.at(host, "/", page(title=host))
-    assert shell.crawl(f"http://{one}/", "--name", "n", "--delay", "0", "--out", "1.db").code == 0
-    ran = shell.crawl(f"http://{two}/", "--name", "n", "--delay", "0", "--out", "2.db")
-    assert ran.code != 0
+    assert shell.crawl(f"http://{first}/", "--name", "n", "--delay", "0", "--out", "1.db").code == 0
+    result = shell.crawl(f"http://{second}/", "--name", "n", "--delay", "0", "--out", "2.db")
+    assert result.code != 0
     assert shell.run("delete", "n").code == 0
-    ran = shell.crawl(f"http://{two}/", "--name", "n", "--delay", "0", "--out", "2.db")
-    assert ran.code == 0, ran.err
-    assert set(shell.rows("2.db")) == {f"http://{two}/"}
+    result = shell.crawl(f"http://{second}/", "--name", "n", "--delay", "0", "--out", "2.db")
+    assert result.code == 0, result.err
+    assert set(shell.rows("2.db")) == {f"http://{second}/"}
     assert shell.counts("n")["counts"]["stored"] == 1
     assert shell.run("delete", "n").code == 0
     assert shell.run("crawls").out == ""
@@ -174,7 +174,7 @@ def test_an_interrupted_crawl_prints_each_record_once(site: Site, shell: Shell) 
     tree = site.plant(60, [host])
     running = shell.start("crawl", tree.url(0), "--delay", "0.05", "--out", "-", "--name", "n", *LOCAL)
     while len(site.requests(host)) < 20:
-        assert running.process.poll() is None, running.said
+        assert running.process.poll() is None, running.stderr_lines
     first = running.end(signal.SIGINT)
     assert first.code == 130, first.err
     second = shell.crawl("--name", "n")
@@ -186,10 +186,10 @@ def test_an_interrupted_crawl_prints_each_record_once(site: Site, shell: Shell) 
 def test_selected_fields_are_the_columns_of_each_file_in_order(shell: Shell, shelf: str) -> None:
     names = ("chosen.csv", "chosen.jsonl", "chosen.parquet", "chosen.db")
     outputs = [part for name in names for part in ("-o", name)]
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider", "shelf.py:Shelf", f"{shelf}/", *outputs, "--fields", "pages,none,title", "--delay", 0
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     expected = {f"{shelf}/": (4, "Root"), f"{shelf}/a": (6, "Book a"), f"{shelf}/b": (6, "Book b")}
     own = ["pages", "none", "title"]
     with (shell.folder / "chosen.csv").open(newline="") as file:
@@ -221,6 +221,6 @@ def test_selected_fields_are_the_columns_of_each_file_in_order(shell: Shell, she
 def test_fields_that_no_record_can_have_are_refused(
     shell: Shell, shelf: str, flags: list[str], sentence: str
 ) -> None:  # fmt: skip
-    ran = shell.crawl(*flags, f"{shelf}/")
-    assert ran.code == 2
-    assert sentence in ran.err
+    result = shell.crawl(*flags, f"{shelf}/")
+    assert result.code == 2
+    assert sentence in result.err

@@ -38,9 +38,9 @@ from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
 from shoal.operations.submit import submit, to_submission
 from shoal.settings import FetchSettings, FrontierSettings, Settings
-from tests.api.served import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, wait_until
-from tests.system.commanding import LOCAL, ROOT, Shell
+from tests.system.shell import LOCAL, ROOT, Shell
 
 PAGE = (ROOT / "docs/reference/logs.md").read_text()
 FIELDS = {
@@ -57,12 +57,12 @@ SECRETS = ("hunter2", "opensesame", *(token for token, _ in TOKENS.values()))
 
 def events(text: str) -> list[dict[str, Any]]:
     """Lines of a log, each of them one object of which the reference knows everything."""
-    found: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
-    for one in found:
-        assert one.keys() >= ALWAYS
-        assert one["event"] in FIELDS
-        assert one.keys() - ALWAYS <= FIELDS[one["event"]], one
-    return found
+    entries: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    for entry in entries:
+        assert entry.keys() >= ALWAYS
+        assert entry["event"] in FIELDS
+        assert entry.keys() - ALWAYS <= FIELDS[entry["event"]], entry
+    return entries
 
 
 def command(kind: str, store: Server) -> list[str]:
@@ -83,13 +83,13 @@ def test_a_service_logs_json_without_a_terminal_and_text_on_request(kind: str, s
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start(*command(kind, store))
     plain = shell.start(*command(kind, store), "--log", "text")
-    running.until_said(BEGINS[kind])
-    plain.until_said(BEGINS[kind])
-    ran = running.end(signal.SIGTERM)
-    assert ran.code == 0, ran.err
-    said = [one["event"] for one in events(ran.err)]
+    running.wait_for_output(BEGINS[kind])
+    plain.wait_for_output(BEGINS[kind])
+    result = running.end(signal.SIGTERM)
+    assert result.code == 0, result.err
+    names = [event["event"] for event in events(result.err)]
     begin = {"serve": "serve.started", "worker": "workers.started", "listen": "listen.started"}[kind]
-    assert (said[0], said[-1]) == (begin, begin.replace("started", "stopped"))
+    assert (names[0], names[-1]) == (begin, begin.replace("started", "stopped"))
     assert plain.end(signal.SIGTERM).err.startswith(BEGINS[kind])
 
 
@@ -97,17 +97,17 @@ STOPPED_AT_ONCE = """
 import asyncio, os, signal, sys
 from shoal.api import run
 from shoal.settings import load
-def tell(text, /, *, event, **facts):
+def emit(text, /, *, event, **facts):
     print(event, flush=True)
     if event == "serve.started":
         os.kill(os.getpid(), signal.SIGTERM)
-asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, emit=tell))
+asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, emit=emit))
 """
 
 
 def test_a_server_can_be_stopped_as_soon_as_it_reports_that_it_is_ready(store: Server, shell: Shell) -> None:
-    ran = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
-    assert (ran.code, ran.out.split()) == (0, ["serve.started", "serve.open", "serve.stopped"]), ran.err
+    result = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
+    assert (result.code, result.out.split()) == (0, ["serve.started", "serve.open", "serve.stopped"]), result.err
 
 
 @pytest.mark.parametrize("kind", BEGINS)
@@ -124,14 +124,14 @@ def test_a_service_logs_text_on_a_terminal_unless_the_variable_overrides_it(
     )  # fmt: skip
     os.close(theirs)
     try:
-        said = b""
-        # It says something when it begins, so that this waits for no more than that.
-        while BEGINS[kind].encode() not in said:
-            said += os.read(ours, 4096)
-        assert said.lstrip().startswith(b"{") == (chosen == "json"), said
+        output = b""
+        # The service logs its start, so this waits for no more than that.
+        while BEGINS[kind].encode() not in output:
+            output += os.read(ours, 4096)
+        assert output.lstrip().startswith(b"{") == (chosen == "json"), output
     finally:
         process.terminate()
-        # A terminal that nobody reads fills.
+        # The buffer of a terminal fills if nothing reads it.
         threading.Thread(target=_drain, args=(ours,), daemon=True).start()
         process.wait(60)
 
@@ -146,16 +146,16 @@ def _drain(descriptor: int) -> None:
 def test_interactive_commands_print_plain_lines_into_a_pipe(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start("crawl", "http://127.0.0.1:1/", *LOCAL)
-    running.until_said("Press Ctrl-C to pause it.")
+    running.wait_for_output("Press Ctrl-C to pause it.")
     assert running.end(signal.SIGINT).err.startswith("Starting crawl ")
 
 
 def test_the_reason_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
-    (said,) = events(shell.run("serve", "--host", "0.0.0.0", "--port", "0").err)
-    assert (said["event"], said["level"]) == ("error", "error")
-    (said,) = events(shell.run("worker", "--workers", "none").err)
-    assert "none" in said["message"]
+    (event,) = events(shell.run("serve", "--host", "0.0.0.0", "--port", "0").err)
+    assert (event["event"], event["level"]) == ("error", "error")
+    (event,) = events(shell.run("worker", "--workers", "none").err)
+    assert "none" in event["message"]
 
 
 def test_a_new_token_is_shown_once_and_not_logged(shell: Shell) -> None:
@@ -164,26 +164,26 @@ def test_a_new_token_is_shown_once_and_not_logged(shell: Shell) -> None:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     folder = tmp_path_factory.mktemp("logged")
-    with served(folder, settings=SETTINGS.format(folder=folder)) as api:
+    with serve_api(folder, settings=SETTINGS.format(folder=folder)) as api:
         yield api
     for secret in SECRETS:
-        assert secret not in api.said()
+        assert secret not in api.output()
 
 
 @contextlib.contextmanager
-def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
+def logged(api: ApiProcess) -> Iterator[list[dict[str, Any]]]:
     """The events of the block. The maintainer logs the end of a crawl later, so that event is left out."""
-    before = len(api.said())
-    found: list[dict[str, Any]] = []
-    yield found
-    found += [one for one in events(api.said()[before:]) if one["event"] != "crawl.ended"]
+    before = len(api.output())
+    entries: list[dict[str, Any]] = []
+    yield entries
+    entries += [event for event in events(api.output()[before:]) if event["event"] != "crawl.ended"]
 
 
-def ask(api: Served, role: str, method: str, path: str, body: Any = None) -> Any:
-    got = api.ask(method, path, body, Authorization=f"Bearer {TOKENS[role][0]}")
-    return got.json if got.raw else None
+def ask(api: ApiProcess, role: str, method: str, path: str, body: Any = None) -> Any:
+    response = api.ask(method, path, body, Authorization=f"Bearer {TOKENS[role][0]}")
+    return response.json if response.raw else None
 
 
 def request(name: str, **more: Any) -> dict[str, Any]:
@@ -193,9 +193,9 @@ def request(name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> None:
+def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: ApiProcess) -> None:
     who = {"who": "boss", "role": "admin", "level": "info"}
-    with logged(api) as said:
+    with logged(api) as entries:
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
         for verb in ("pause", "resume", "retry"):
@@ -212,10 +212,10 @@ def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> No
             ask(api, "admin", "GET", f"/v1/crawls{path}")
         ask(api, "admin", "POST", "/v1/crawls/shop:docs/stop")
         ask(api, "admin", "DELETE", "/v1/crawls/shop:docs")
-    for one in said:
-        assert one.items() >= {**who, "crawl": "shop:docs", "app": "shop"}.items(), one
+    for event in entries:
+        assert event.items() >= {**who, "crawl": "shop:docs", "app": "shop"}.items(), event
     about = {"time", "message", *who, "crawl", "app"}
-    assert [{name: value for name, value in one.items() if name not in about} for one in said] == [
+    assert [{name: value for name, value in event.items() if name not in about} for event in entries] == [
         {"event": "crawl.submitted", "seeds": 1, "created": True},
         {"event": "crawl.submitted", "seeds": 1, "created": False},
         {"event": "crawl.paused", "state": "paused"},
@@ -227,32 +227,32 @@ def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> No
     ]
 
 
-def test_requests_of_scrapy_cluster_are_logged_under_the_same_names(api: Served) -> None:
-    asked = {"appid": "shop", "crawlid": "old", "url": "http://127.0.0.1:1/"}
-    with logged(api) as said:
+def test_requests_of_scrapy_cluster_are_logged_under_the_same_names(api: ApiProcess) -> None:
+    feed_request = {"appid": "shop", "crawlid": "old", "url": "http://127.0.0.1:1/"}
+    with logged(api) as entries:
         # Its requests name no output, and the server has none called default.
-        ask(api, "submit:shop", "POST", "/feed", asked)
+        ask(api, "submit:shop", "POST", "/feed", feed_request)
         ask(api, "submit:shop", "POST", "/v1/crawls", request("shop:old"))
         ask(api, "submit:shop", "POST", "/v1/crawls", request("own"))
         for action, crawl in (("info", "old"), ("stop", "old"), ("expire", "own")):
             ask(api, "submit:shop", "POST", "/feed", {"action": action, "appid": "shop", "uuid": "1", "crawlid": crawl})
-    told = [(one["event"], one["crawl"], one["app"], one["who"], one["role"]) for one in said]
-    assert told == [
+    facts = [(event["event"], event["crawl"], event["app"], event["who"], event["role"]) for event in entries]
+    assert facts == [
         (event, crawl, "shop", "shopkeeper", "submit")
         for event, crawl in (
             ("request.refused", "shop:old"), ("crawl.submitted", "shop:old"), ("crawl.submitted", "shop:own"),
             ("crawl.stopped", "shop:old"), ("crawl.expired", "shop:own"),
         )
     ]  # fmt: skip
-    assert said[0]["status"] == 400
+    assert entries[0]["status"] == 400
 
 
-def test_a_change_of_a_host_is_logged_with_the_new_values(api: Served) -> None:
-    with logged(api) as said:
+def test_a_change_of_a_host_is_logged_with_the_new_values(api: ApiProcess) -> None:
+    with logged(api) as entries:
         ask(api, "admin", "PATCH", "/v1/hosts/Example.org", {"delay_seconds": 4, "blocked": "they asked"})
         ask(api, "admin", "PATCH", "/v1/hosts/example.org", {"blocked": ""})
         ask(api, "admin", "GET", "/v1/hosts/example.org")
-    first, second = said
+    first, second = entries
     assert (
         first.items() >= {"event": "host.changed", "host": "example.org", "delay_seconds": 4.0, "who": "boss"}.items()
     )
@@ -260,55 +260,55 @@ def test_a_change_of_a_host_is_logged_with_the_new_values(api: Served) -> None:
     assert "blocked" not in second
 
 
-def test_a_refused_request_is_logged_with_the_id_of_its_response(api: Served) -> None:
-    with logged(api) as said:
+def test_a_refused_request_is_logged_with_the_id_of_its_response(api: ApiProcess) -> None:
+    with logged(api) as entries:
         late = ask(api, "admin", "POST", "/v1/crawls/none/pause")
         bad = ask(api, "admin", "POST", "/v1/crawls", request("bad", seeds=["gopher://a:hunter2@127.0.0.1/"]))
         may_not = ask(api, "read", "POST", "/v1/crawls/none/stop")
         not_theirs = ask(api, "submit:shop", "GET", "/v1/hosts")
         nobody = api.ask("GET", "/v1/crawls", Authorization="Bearer opensesame").json
         assert api.ask("GET", "/v1/nothing").status == 404
-    told = [(one["status"], one["problem"], one["id"], one.get("who"), one["route"]) for one in said]
-    one = "/v1/crawls/{crawl}"
-    assert told == [
-        (404, "UnknownCrawl", late["id"], "boss", f"{one}/pause"),
+    facts = [(event["status"], event["problem"], event["id"], event.get("who"), event["route"]) for event in entries]
+    route = "/v1/crawls/{crawl}"
+    assert facts == [
+        (404, "UnknownCrawl", late["id"], "boss", f"{route}/pause"),
         (422, bad["type"].rpartition(":")[2], bad["id"], "boss", "/v1/crawls"),
-        (403, "403", may_not["id"], "reader", f"{one}/stop"),
+        (403, "403", may_not["id"], "reader", f"{route}/stop"),
         (403, "403", not_theirs["id"], "shopkeeper", "/v1/hosts"),
         (401, "401", nobody["id"], None, "/v1/crawls"),
     ]
-    assert {one["event"] for one in said} == {"request.refused"}
-    assert {one["level"] for one in said} == {"warning"}
-    assert [one.get("crawl") for one in said] == ["none", "bad", "none", None, None]
-    assert said[-1]["address"] == "127.0.0.1"
+    assert {event["event"] for event in entries} == {"request.refused"}
+    assert {event["level"] for event in entries} == {"warning"}
+    assert [event.get("crawl") for event in entries] == ["none", "bad", "none", None, None]
+    assert entries[-1]["address"] == "127.0.0.1"
 
 
-def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: Served) -> None:
-    with logged(api) as said:
+def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: ApiProcess) -> None:
+    with logged(api) as entries:
         for _ in range(60):
             ask(api, "read", "POST", "/v1/crawls/none/stop")
         wait_until(
-            lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.said(), "one is logged"
+            lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.output(), "one is logged"
         )
-    assert len(said) < 60
-    assert sum(one.get("left_out", 0) for one in said) > 0
+    assert len(entries) < 60
+    assert sum(event.get("left_out", 0) for event in entries) > 0
 
 
-def test_an_invalid_http_request_is_logged_as_json_too(api: Served) -> None:
-    with logged(api) as said, socket.create_connection((api.host, api.port)) as line:
+def test_an_invalid_http_request_is_logged_as_json_too(api: ApiProcess) -> None:
+    with logged(api) as entries, socket.create_connection((api.host, api.port)) as line:
         line.sendall(b"\x00\x01\r\n\r\n")
         line.recv(1000)
-    assert [one["logger"] for one in said if one["event"] == "warning"] == ["uvicorn.error"]
+    assert [event["logger"] for event in entries if event["event"] == "warning"] == ["uvicorn.error"]
 
 
 @pytest.mark.full
 def test_read_requests_that_fail_without_the_store_are_logged_too(store: Server, tmp_path: Path) -> None:
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         store.kill()
-        got = api.ask("GET", "/v1/crawls/docs").json
-        (said,) = [one for one in events(api.said()) if one["event"] == "request.failed"]
-    assert (said["status"], said["problem"], said["id"]) == (503, "StoreUnavailable", got["id"])
-    assert (said["crawl"], said["who"]) == ("docs", "local (no authentication)")
+        response = api.ask("GET", "/v1/crawls/docs").json
+        (entry,) = [event for event in events(api.output()) if event["event"] == "request.failed"]
+    assert (entry["status"], entry["problem"], entry["id"]) == (503, "StoreUnavailable", response["id"])
+    assert (entry["crawl"], entry["who"]) == ("docs", "local (no authentication)")
 
 
 async def test_an_internal_error_is_logged_with_its_traceback_and_answered_without_it() -> None:
@@ -322,23 +322,23 @@ async def test_an_internal_error_is_logged_with_its_traceback_and_answered_witho
         return {"type": "http.request"}
 
     log, sent = Log(), list[Message]()
-    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.tell).log_problem)
+    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.emit).log_problem)
     scope: Scope = {"type": "http", "method": "GET", "path": "/v1/crawls", "headers": [], "client": ("127.0.0.1", 1)}
     await guarding(scope, receive, send)
     ((event, facts),) = log
     assert (event, facts["status"], facts["problem"]) == ("request.failed", 500, "Defect")
     assert "KeyError: 'inside'" in str(facts["trace"])
-    answer = json.loads(sent[1]["body"])
-    assert answer["id"] == facts["id"]
+    body = json.loads(sent[1]["body"])
+    assert body["id"] == facts["id"]
     assert "inside" not in str(sent)
 
 
 def test_every_route_that_changes_something_is_logged_as_an_operation() -> None:
-    # Reports of IndexNow come without a token: nobody is responsible for them, and they could fill the log.
+    # Reports of IndexNow come without a token: no user is responsible for them, and they could fill the log.
     assert {route.name for route in ROUTES if route.method != "GET" and route.role is not None} == set(OPERATIONS)
 
 
-class _Ear(http.server.BaseHTTPRequestHandler):
+class _Receiver(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(500 if "refuse" in self.path else 204)
@@ -349,28 +349,28 @@ class _Ear(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def ear() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Ear) as one:
-        threading.Thread(target=one.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{one.server_port}"
-        one.shutdown()
+def receiver() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 class Log(list[tuple[str, dict[str, object]]]):
-    def tell(self, text: str, /, *, event: str, **facts: object) -> None:
+    def emit(self, text: str, /, *, event: str, **facts: object) -> None:
         assert facts.keys() <= FIELDS[event], (event, facts)
         for secret in SECRETS:
             assert secret not in f"{text}{facts}"
         self.append((event, facts))
 
 
-async def test_a_notification_reaches_only_networks_that_its_request_was_allowed(store: Server, ear: str) -> None:
+async def test_a_notification_reaches_only_networks_that_its_request_was_allowed(store: Server, receiver: str) -> None:
     log = Log()
     # This process may reach the address, the server that took the request may not.
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
-        maintainer = Maintainer(frontier, settings, emit=log.tell)
-        host = ear.partition("//")[2].replace("127.0.0.1", "localhost")
+        maintainer = Maintainer(frontier, settings, emit=log.emit)
+        host = receiver.partition("//")[2].replace("127.0.0.1", "localhost")
         for networks, event in (("", "notify.failed"), ("127.0.0.0/8,::1", "notify.sent")):
             name = f"crawl-{len(networks)}"
             request = CrawlRequest(
@@ -383,15 +383,15 @@ async def test_a_notification_reaches_only_networks_that_its_request_was_allowed
             await asyncio.gather(*maintainer._notifying)
             assert log[-1][0] == event
         with pytest.raises(InvalidInput, match=r"notify must not reach 127\.0\.0\.1"):
-            to_submission(CrawlRequest(seeds=("https://a.example/",), notify=f"{ear}/"))
+            to_submission(CrawlRequest(seeds=("https://a.example/",), notify=f"{receiver}/"))
 
 
-async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(store: Server, ear: str) -> None:
+async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(store: Server, receiver: str) -> None:
     log = Log()
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
         crawls = frontier.crawls
-        maintainer = Maintainer(frontier, settings, emit=log.tell)
+        maintainer = Maintainer(frontier, settings, emit=log.emit)
 
         async def begin(name: str, notify: str = "") -> None:
             policy = CrawlSpec(outputs=("main",), app="shop", notify=notify, notify_networks="127.0.0.0/8")
@@ -406,11 +406,11 @@ async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(stor
                 maintainer.check_soon(name)
             await maintainer.check()
             await asyncio.gather(*maintainer._notifying)
-            found = [(event, str(facts["crawl"])) for event, facts in log[len(seen) :]]
-            seen.extend(found)
-            return found
+            ends = [(event, str(facts["crawl"])) for event, facts in log[len(seen) :]]
+            seen.extend(ends)
+            return ends
 
-        await begin("docs", f"{ear}/?key=opensesame")
+        await begin("docs", f"{receiver}/?key=opensesame")
         assert await look() == []
         for why, event in ((OUTPUT_UNAVAILABLE, "output.unavailable"), (OUTPUT_REFUSED, "output.refused")):
             await crawls.pause("docs", why)
@@ -422,7 +422,7 @@ async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(stor
         assert await look() == [("crawl.ended", "docs"), ("notify.sent", "docs")]
         assert await look() == []
 
-        await begin("deaf", f"{ear}/refuse?key=opensesame")
+        await begin("deaf", f"{receiver}/refuse?key=opensesame")
         await look()
         await expire_now(frontier, "deaf")
         assert await look() == [("crawl.ended", "deaf"), ("notify.failed", "deaf")]
@@ -432,7 +432,7 @@ async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(stor
             assert log[-1][1] == {**about, "tries": tries, "reason": "status 500", "given_up": tries == 5}
         assert await look() == []
 
-        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), emit=log.tell)
+        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), emit=log.emit)
         await short.check()
         freed = [facts for event, facts in log if event == "crawl.deleted"]
         assert {(facts["crawl"], facts["reason"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}
@@ -442,7 +442,7 @@ def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shel
     shell.environ["SHOAL_LOG"] = ""
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "postgresql://root:hunter2@127.0.0.1:1/pages"\n')
     running = shell.start(*command("listen", store))
-    running.until_said("listen.started")
+    running.wait_for_output("listen.started")
     own = json.dumps(request("own", app="shop", outputs=["default"]))
     action = {"appid": "shop", "uuid": "1"}
     bodies = [
@@ -451,19 +451,19 @@ def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shel
     ]  # fmt: skip
     for body in bodies:
         store.ask("LPUSH", "asked", body)
-    wait_until(lambda: sum("request.refused" in line for line in running.said) == 2, f"{running.said}")
-    ran = running.end(signal.SIGTERM)
-    assert ran.code == 0, ran.err
-    _, *said, end = events(ran.err)
-    told = [(one["event"], one.get("crawl"), one.get("app"), one.get("created")) for one in said]
-    assert sorted(told, key=str) == sorted(
+    wait_until(lambda: sum("request.refused" in line for line in running.stderr_lines) == 2, f"{running.stderr_lines}")
+    result = running.end(signal.SIGTERM)
+    assert result.code == 0, result.err
+    _, *entries, end = events(result.err)
+    facts = [(event["event"], event.get("crawl"), event.get("app"), event.get("created")) for event in entries]
+    assert sorted(facts, key=str) == sorted(
         [
             ("crawl.submitted", "shop:own", "shop", True), ("crawl.submitted", "shop:own", "shop", False),
             ("crawl.stopped", "shop:own", "shop", None), ("request.refused", "none", "shop", None),
             ("request.refused", None, None, None),
         ], key=str,
     )  # fmt: skip
-    assert {one["source"] for one in said} == {f"{store.url}/0/asked"}
+    assert {event["source"] for event in entries} == {f"{store.url}/0/asked"}
     assert end["event"] == "listen.stopped"
     for secret in SECRETS:
-        assert secret not in ran.err
+        assert secret not in result.err

@@ -14,9 +14,9 @@ import pytest
 
 from shoal.sinks.files.part import OpenPart, parts_folder
 from tests.servers import Server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 OUTPUTS = ("pages.jsonl", "pages.csv", "pages.parquet", "warc:archive")
@@ -54,8 +54,8 @@ def test_after_everything_was_killed_the_same_command_completes_every_file(
     running = start(shell, store, tree.url(0))
     wait_until(lambda: len(site.requests(*hosts)) > 40, "pages are fetched")
     running.kill_all()
-    ran = start(shell, store, tree.url(0)).end()
-    assert ran.code == 0, ran.err
+    result = start(shell, store, tree.url(0)).end()
+    assert result.code == 0, result.err
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}
     assert not list(shell.folder.glob("*.parts"))
 
@@ -71,8 +71,8 @@ def test_if_one_of_two_commands_of_a_crawl_is_killed_the_other_completes_every_f
     wait_until(other.workers, "the second command works")
     wait_until(lambda: len(site.requests(*hosts)) > 100, "pages are fetched by both")
     killed.kill_all()
-    ran = other.end()
-    assert ran.code == 0, ran.err
+    result = other.end()
+    assert result.code == 0, result.err
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}
 
 
@@ -81,9 +81,9 @@ def test_workers_of_another_process_are_requested_to_close_their_parts(site: Sit
     hosts = site.take(4)
     tree = site.plant(120, hosts)
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("connected to")
-    ran = start(shell, store, tree.url(0)).end()
-    assert ran.code == 0, ran.err
+    worker.wait_for_output("connected to")
+    result = start(shell, store, tree.url(0)).end()
+    assert result.code == 0, result.err
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}
     worker.end(signal.SIGTERM)
 
@@ -96,9 +96,9 @@ def test_a_command_that_cannot_merge_a_page_names_the_file_and_fails(site: Site,
     hung = OpenPart(parts_folder(held), "hung")
     try:
         running = shell.start("crawl", f"http://{host}/", *LOCAL, "--delay", "0", "--out", held)
-        running.until_said("Waiting for other workers to write the last pages of")
-        ran = running.end(signal.SIGINT)
+        running.wait_for_output("Waiting for other workers to write the last pages of")
+        result = running.end(signal.SIGINT)
     finally:
         hung.close()
-    assert ran.code == 1, ran.err
-    assert f"{held} is incomplete" in ran.err
+    assert result.code == 1, result.err
+    assert f"{held} is incomplete" in result.err

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import shoal
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT
+from tests.system.shell import LOCAL, ROOT
 
 pytestmark = pytest.mark.full
 
@@ -29,11 +29,11 @@ KINDS = {".css", ".js", ".svg", ".py", ".lua", ".md", ".txt", ".in", ".toml", ".
 def run(*argv: object, folder: Path) -> str:
     """The output of a program that knows nothing of this repository."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHOAL_"))}
-    ran = subprocess.run(
+    result = subprocess.run(
         [*map(str, argv)], cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout + result.stderr
 
 
 def files(*folders: str) -> set[str]:
@@ -102,7 +102,7 @@ def test_an_installed_wheel_crawls_outside_the_repository(built: Built, site: Si
     site.at(host, "/", page("/a", "/b"))
     for path in ("/a", "/b"):
         site.at(host, path, page())
-    said = run(command, "crawl", f"http://{host}/", "--delay", "0", "--out", "pages.jsonl", *LOCAL, folder=elsewhere)
-    assert "stored      3 pages" in said
+    output = run(command, "crawl", f"http://{host}/", "--delay", "0", "--out", "pages.jsonl", *LOCAL, folder=elsewhere)
+    assert "stored      3 pages" in output
     assert len((elsewhere / "pages.jsonl").read_text().splitlines()) == 3
     assert site.requests(host)[0].headers["user-agent"].startswith("Shoal/" + shoal.__version__.rpartition(".")[0])

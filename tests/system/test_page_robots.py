@@ -8,26 +8,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.site.answers import Answer, page
-from tests.system.crawling import Crawled, Crawls, crawling
+from tests.site.responses import Response, page
+from tests.system.crawls import CrawlResult, Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as opened:
+        yield opened
 
 
-def followed(crawls: Crawls, answer: Answer, **policy: Any) -> tuple[bool, str, Crawled]:
+def followed(crawls: Crawls, response: Response, **policy: Any) -> tuple[bool, str, CrawlResult]:
     """Whether the link /next of a page was followed, and the flags in its row."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/next", page())
-    start = crawls.site.at(host, "/", answer)
+    start = crawls.site.at(host, "/", response)
     done = crawls.run(start, **policy)
     return f"http://{host}/next" in done.judge.counts(), done.rows[start]["robots"], done
 
 
-def tagged(*values: str) -> Answer:
+def tagged(*values: str) -> Response:
     return msgspec.structs.replace(page("/next"), headers=tuple(("X-Robots-Tag", value) for value in values))
 
 
@@ -78,33 +78,33 @@ def test_the_most_restrictive_of_header_and_page_applies(crawls: Crawls) -> None
     [("nofollow", False), ("NoFollow", False), ("noopener nofollow", False), ("nofollower", True), ("ugc", True)],
 )
 def test_nofollow_in_the_rel_of_a_link_is_obeyed(crawls: Crawls, rel: str, follows: bool) -> None:
-    answer = page(body=f'<a href="/next" rel="{rel}">next</a>')
-    assert followed(crawls, answer)[:2] == (follows, "")
+    response = page(body=f'<a href="/next" rel="{rel}">next</a>')
+    assert followed(crawls, response)[:2] == (follows, "")
 
 
 def test_a_repeated_link_is_followed_if_one_occurrence_may_be(crawls: Crawls) -> None:
-    answer = page(body='<a href="/next" rel="nofollow">next</a> <a href="/next">next</a>')
-    assert followed(crawls, answer)[0]
+    response = page(body='<a href="/next" rel="nofollow">next</a> <a href="/next">next</a>')
+    assert followed(crawls, response)[0]
 
 
 def test_a_page_with_noindex_is_stored_with_its_flag_and_its_text(crawls: Crawls) -> None:
-    answer = page(title="Hidden", head='<meta name="robots" content="noindex">', body="Some words.")
-    _, flags, done = followed(crawls, answer)
+    response = page(title="Hidden", head='<meta name="robots" content="noindex">', body="Some words.")
+    _, flags, done = followed(crawls, response)
     (row,) = done.rows.values()
     assert (row["title"], flags) == ("Hidden", "noindex")
     assert "Some words." in row["text"]
 
 
 def test_another_token_obeys_another_meta_element(crawls: Crawls) -> None:
-    answer = page("/next", head='<meta name="librarian" content="nofollow">')
-    assert not followed(crawls, answer, user_agent="Librarian/1.0")[0]
+    response = page("/next", head='<meta name="librarian" content="nofollow">')
+    assert not followed(crawls, response, user_agent="Librarian/1.0")[0]
 
 
 def test_a_crawl_that_ignores_robots_txt_ignores_nofollow(crawls: Crawls) -> None:
-    answer = page("/next", head='<meta name="robots" content="nofollow">')
-    assert followed(crawls, answer, ignore_robots=True)[0]
+    response = page("/next", head='<meta name="robots" content="nofollow">')
+    assert followed(crawls, response, ignore_robots=True)[0]
 
 
 def test_a_robots_header_of_a_page_that_is_not_html_is_stored(crawls: Crawls) -> None:
-    plain = Answer(body="words", type="text/plain", headers=(("X-Robots-Tag", "noindex"),))
+    plain = Response(body="words", type="text/plain", headers=(("X-Robots-Tag", "noindex"),))
     assert followed(crawls, plain)[1] == "noindex"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.answers import page
-from tests.system.crawling import crawling
+from tests.site.responses import page
+from tests.system.crawls import open_crawls
 
 pytestmark = pytest.mark.full
 
 
 def test_visits_leased_before_a_pause_wait_until_the_crawl_is_resumed(tmp_path: Path) -> None:
-    with crawling(tmp_path, hosts=2, workers=1, settings={"frontier.batch_seconds": 60}) as crawls:
+    with open_crawls(tmp_path, hosts=2, workers=1, settings={"frontier.batch_seconds": 60}) as crawls:
         (host,) = crawls.site.take()
         crawls.site.at(host, "/", page(*[f"/{number}" for number in range(12)]))
         crawls.site.at(host, "*", page())

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, html
-from tests.site.changing import changing
+from tests.site.changing_site import changing
+from tests.site.responses import Response, html
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
 
-def version(number: int, *links: str, tag: bool = True) -> Answer:
-    return Answer(body=html(links, f"Version {number}"), etag=f'"v{number}"' if tag else "")
+def version(number: int, *links: str, tag: bool = True) -> Response:
+    return Response(body=html(links, f"Version {number}"), etag=f'"v{number}"' if tag else "")
 
 
 def changes(shell: Shell, name: str = "changes.jsonl") -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def kinds(shell: Shell, path: str) -> list[str]:
 
 
 def visits(site: Site, host: str, path: str) -> int:
-    return sum(one.path == path for one in site.requests(host))
+    return sum(request.path == path for request in site.requests(host))
 
 
 def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: Site, shell: Shell) -> None:
@@ -55,15 +55,15 @@ def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: 
         "--changes", "changes.jsonl", *LOCAL,
     )  # fmt: skip
     wait_until(lambda: visits(site, host, "/same") >= 3, "it is visited again and again")
-    told = shell.counts("live")
-    assert told["state"] == "running"
-    assert told["counts"]["stored"] == 4
-    assert told["limits"]["every"] == "1s"
+    status = shell.counts("live")
+    assert status["state"] == "running"
+    assert status["counts"]["stored"] == 4
+    assert status["limits"]["every"] == "1s"
     assert "revisits" in shell.run("show", "live").out
-    assert {one.status for one in site.requests(host) if one.path == "/same"} == {200, 304}
+    assert {request.status for request in site.requests(host) if request.path == "/same"} == {200, 304}
     # A page without validators is sent again, and does not count as changed.
     site.at(host, "/moving", version(2, tag=False))
-    site.at(host, "/leaving", Answer(status=404))
+    site.at(host, "/leaving", Response(status=404))
     site.at(host, "/", version(2, "/same", "/moving", "/leaving", "/fresh"))
     site.at(host, "/fresh", version(1))
     wait_until(lambda: kinds(shell, "/leaving") == ["new", "gone"], "the page is reported as gone")
@@ -102,10 +102,10 @@ def test_a_page_that_stays_missing_is_dropped_with_a_record_unless_its_host_fail
     )  # fmt: skip
     wait_until(lambda: visits(site, here, "/left") >= 2 and visits(site, failing, "/more") >= 2, "pages are visited")
     site.shut(failing)
-    site.at(here, "/left", Answer(status=410))
+    site.at(here, "/left", Response(status=410))
 
     def missed() -> list[float]:
-        return [one.began for one in site.requests(here) if one.path == "/left" and one.status == 410]
+        return [request.began for request in site.requests(here) if request.path == "/left" and request.status == 410]
 
     refused = visits(site, failing, "/more")
     wait_until(lambda: len(missed()) == 2, "it is gone")
@@ -133,9 +133,9 @@ def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_
     tmp_path: Path, shell: Shell
 ) -> None:
     """The short form of `make bench ARGS=revisit`, which measures how old the copy gets."""
-    dice = random.Random(8)
+    rng = random.Random(8)
     rates = [2.0, 0.7, 0.2, 0.05, 0.001] * 6
-    moments = [list(accumulate(dice.expovariate(rate) for _ in range(int(300 * rate) + 1))) for rate in rates]
+    moments = [list(accumulate(rng.expovariate(rate) for _ in range(int(300 * rate) + 1))) for rate in rates]
     budget, pages = 15, len(rates)
     with changing(tmp_path / "changing", [moments]) as site:
         (shell.folder / "seeds").write_text("\n".join(site.url(0, page) for page in range(pages)))
@@ -145,24 +145,24 @@ def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_
         )  # fmt: skip
 
         def times() -> Counter[int]:
-            return Counter(one.page for one in site.log())
+            return Counter(visit.page for visit in site.log())
 
         wait_until(lambda: len(times()) == pages and min(times().values()) >= 4, "no page is left out")
         assert running.end(signal.SIGINT).code in (0, 130)
         log = site.log()
     # The first visit of a page is not a revisit. Slots are given a second ahead.
-    met: set[int] = set()
-    revisits = [one.moment for one in log if one.page in met or met.add(one.page)]  # type: ignore[func-returns-value]
+    visited: set[int] = set()
+    revisits = [visit.moment for visit in log if visit.page in visited or visited.add(visit.page)]  # type: ignore[func-returns-value]
     for number, moment in enumerate(revisits):
         later = [other for other in revisits[number:] if other <= moment + 3]
         assert len(later) <= budget * (3 + 1) + 1, f"{len(later)} revisits within 3 s"
     for page in range(pages):
-        seen = [one.version for one in log if one.page == page]
-        found = sorted(
+        seen = [visit.version for visit in log if visit.page == page]
+        page_changes = sorted(
             (row for row in changes(shell) if row["_url"].endswith(f"/p{page}")), key=lambda row: int(row["_number"])
         )
-        assert [int(row["title"].split()[1]) for row in found] == [version for version, _ in groupby(seen)]
-        assert [row["change"] for row in found] == ["new"] + ["changed"] * (len(found) - 1)
+        assert [int(row["title"].split()[1]) for row in page_changes] == [version for version, _ in groupby(seen)]
+        assert [row["change"] for row in page_changes] == ["new"] + ["changed"] * (len(page_changes) - 1)
 
 
 def test_an_adaptive_crawl_visits_pages_that_change_more_often_within_its_budget(site: Site, shell: Shell) -> None:
@@ -195,7 +195,7 @@ def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(si
 
     def show(number: int, second: int = 0) -> None:
         body = f"<p>Always here.<p>Version {'_ABCDE'[number]}.<p>Made at 10:15:{second}."
-        site.at(host, "/", Answer(body=html((), "Manual", "", body)))
+        site.at(host, "/", Response(body=html((), "Manual", "", body)))
 
     show(1)
     refused = shell.run("crawl", f"http://{host}/", "--every", "1s", "--changes", "c.jsonl", "--change-diffs", *LOCAL)
@@ -207,23 +207,23 @@ def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(si
         "--ignore-numbers", *LOCAL,
     )  # fmt: skip
 
-    def told() -> list[dict[str, Any]]:
-        ran = shell.run("changes", "live", "--json")
-        return [json.loads(line) for line in ran.out.splitlines()] if ran.code == 0 else []
+    def reported_changes() -> list[dict[str, Any]]:
+        result = shell.run("changes", "live", "--json")
+        return [json.loads(line) for line in result.out.splitlines()] if result.code == 0 else []
 
     for number in range(1, 6):
         show(number)
-        wait_until(lambda: len(told()) == number, f"version {number} is reported")  # noqa: B023
+        wait_until(lambda: len(reported_changes()) == number, f"version {number} is reported")  # noqa: B023
         if number == 2:
             before = visits(site, host, "/")
             show(number, second=59)
             wait_until(lambda: visits(site, host, "/") > before + 2, "the page with another time is visited")  # noqa: B023
-            assert len(told()) == number
+            assert len(reported_changes()) == number
         if number == 3:
             for pid in running.workers()[:1]:
                 os.kill(pid, signal.SIGKILL)
     running.end(signal.SIGINT)
-    first, *later = told()
+    first, *later = reported_changes()
     assert "diff" not in first or first["diff"] == ""
     for number, row in enumerate(later, 2):
         lines = row["diff"].splitlines()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -45,7 +45,7 @@ def lines(shell: Shell, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def told(shell: Shell) -> list[tuple[str, int]]:
+def reported_changes(shell: Shell) -> list[tuple[str, int]]:
     return [
         (row["change"], row["items"]) for row in sorted(lines(shell, "changes.jsonl"), key=lambda row: row["_number"])
     ]
@@ -64,11 +64,11 @@ def test_the_items_of_a_page_are_replaced_at_a_revisit_and_removed_ones_are_repo
     wait_until(lambda: rows(shell) == ["b", "d"], "the items are those of the new page")
     site.at(host, "/", entries("e"))
     wait_until(lambda: rows(shell) == ["e"], "one item is left")
-    site.at(host, "/", Answer(status=404))
-    wait_until(lambda: told(shell)[-1:] == [("gone", 0)], "the page is gone")
+    site.at(host, "/", Response(status=404))
+    wait_until(lambda: reported_changes(shell)[-1:] == [("gone", 0)], "the page is gone")
     wait_until(lambda: rows(shell) == [], "a page that is gone has no items")
     assert running.end(signal.SIGINT).code in (0, 130)
-    assert told(shell) == [("new", 3), ("changed", 2), ("changed", 1), ("gone", 0)]
+    assert reported_changes(shell) == [("new", 3), ("changed", 2), ("changed", 1), ("gone", 0)]
     # A file of JSON lines has the items of every visit. Those of the last one, up to the number in the change, count.
     seen: dict[int, str] = {}
     for item in lines(shell, "items.jsonl"):

@@ -4,7 +4,7 @@ The store's speed is that of the plan's own figures, so that the comparison is a
 machine: how many calls, leases and visits a page takes, how large batches get, how long places are taken, whose turn it
 is. The crawls are those of docs/guides/planning.md, shortened. A rate does not depend on how many pages are to come, so
 a few seconds of a crawl after its beginning stand for all of it. Large ones are played as one slice of many (see
-tests/system/simulated.py), with as many hosts as keep the workers busy: further ones would only wait.
+tests/system/simulation.py), with as many hosts as keep the workers busy: further ones would only wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
 from tests.system.fleet_sizes import nodes_for, play
-from tests.system.simulated import Simulated, simulate
+from tests.system.simulation import Simulated, simulate
 
 pytestmark = pytest.mark.full
 
@@ -29,8 +29,8 @@ SLICES = 4
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     # Its own time is not measured: it need not wait for a disk.
-    with server(tmp_path, options={"appendonly": "no"}) as one:
-        async with await Store.open(one.url) as opened:
+    with server(tmp_path, options={"appendonly": "no"}) as valkey:
+        async with await Store.open(valkey.url) as opened:
             yield opened
 
 
@@ -55,7 +55,7 @@ async def test_50_million_pages_of_one_site_are_limited_by_politeness(store: Sto
     seen = await played(store, made, seconds=60, warm_seconds=3)
     assert made.limit == "politeness"
     assert seen.pages_per_second == pytest.approx(made.pages_per_second, rel=0.1)
-    # Three workers for one host: they sleep, and what they ask in vain is no more than a few calls for a page.
+    # Three workers for one host: they sleep, and send no more than a few empty calls per page.
     assert seen.empty_leases_a_page < 10
 
 
@@ -84,7 +84,7 @@ async def test_the_suggested_number_of_workers_reaches_the_rate_that_politeness_
 
 async def test_a_lease_of_two_visits_occupies_a_worker_during_the_delay_between_them(store: Store) -> None:
     made = plan(pages=10**7, hosts=3200, delay=0.5, response=0.4, page_bytes=40_000, workers=8)
-    # The first lease of a host is longer, since nobody knows yet how long it takes to answer.
+    # The first lease of a host is longer, since its response time is not known yet.
     seen = await played(store, made, seconds=3.6, warm_seconds=8, slice_of=SLICES)
     assert (made.visits_a_lease, made.limit) == (2, "workers")
     assert made.worker_pages_per_second == pytest.approx(WorkerSettings().hosts / 0.65)

@@ -9,7 +9,7 @@ import pytest
 from tests.fetch.programs import tinyproxy
 from tests.servers import free_port
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 
 @pytest.mark.full
@@ -20,11 +20,11 @@ def test_a_crawl_waits_for_an_unavailable_proxy_and_no_host_is_blamed(site: Site
     crawl = shell.start(
         "crawl", tree.url(0), *LOCAL, "--proxy", f"http://127.0.0.1:{port}", "--name", "p", "--delay", "0"
     )
-    crawl.until_said("The proxy is unavailable (proxy refused). Retrying.")
+    crawl.wait_for_output("The proxy is unavailable (proxy refused). Retrying.")
     assert site.requests(host) == []
-    told = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
-    assert (told["failures"], told["backoff until"]) == ("0", "-")
+    fields = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
+    assert (fields["failures"], fields["backoff until"]) == ("0", "-")
     with tinyproxy(tmp_path / "proxy", port=port):
-        ran = crawl.end()
-    assert ran.code == 0, ran.err
+        result = crawl.end()
+    assert result.code == 0, result.err
     assert set(shell.rows()) == set(tree.walk())

@@ -18,9 +18,9 @@ import pytest
 import shoal
 from shoal.errors import InvalidInput, UnknownCrawl
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import ROOT, Shell
+from tests.system.shell import ROOT, Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
 
@@ -46,16 +46,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_crawl_can_be_iterated_over(site: Site, folder: Path) -> None:
     tree = site.plant(30, site.take(2))
-    crawling = shoal.crawl(tree.url(0), scope="any", delay_seconds=0.02, settings=LOCAL)
-    records = list(crawling)
+    crawl = shoal.crawl(tree.url(0), scope="any", delay_seconds=0.02, settings=LOCAL)
+    records = list(crawl)
     assert sorted(record.url for record in records) == sorted(tree.walk())
     assert all(isinstance(record, shoal.Record) and record.status == 200 for record in records)
-    assert (crawling.counts.stored, crawling.counts.open) == (30, 0)
+    assert (crawl.counts.stored, crawl.counts.open) == (30, 0)
     # Nothing is left behind: no store, no thread.
     assert not list(folder.iterdir())
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
     with pytest.raises(InvalidInput, match="once"):
-        next(iter(crawling))
+        next(iter(crawl))
 
 
 def test_a_crawl_with_a_spider_of_the_same_module_yields_its_items(site: Site) -> None:
@@ -63,8 +63,8 @@ def test_a_crawl_with_a_spider_of_the_same_module_yields_its_items(site: Site) -
     site.at(host, "/", page("/a", "/b", title="Root"))
     for name in "ab":
         site.at(host, f"/{name}", page("/", title=name))
-    found = list(shoal.crawl(f"http://{host}/", spider=Titles, delay_seconds=0, settings=LOCAL))
-    assert sorted(item["title"] for item in found) == ["Root", "a", "b"]
+    items = list(shoal.crawl(f"http://{host}/", spider=Titles, delay_seconds=0, settings=LOCAL))
+    assert sorted(item["title"] for item in items) == ["Root", "a", "b"]
     # One spider may send pages to another; both are here.
     sent = shoal.crawl(f"http://{host}/", spider=Lists, spiders=[Titles], delay_seconds=0, settings=LOCAL)
     assert sorted(item["title"] for item in sent) == ["Root", "a", "b"]
@@ -93,9 +93,9 @@ async def test_a_crawl_can_be_iterated_over_in_an_event_loop_too(site: Site) -> 
             beats += 1
 
     beating = asyncio.create_task(beat())
-    found = [record.url async for record in shoal.crawl(tree.url(0), delay_seconds=0.02, settings=LOCAL)]
+    urls = [record.url async for record in shoal.crawl(tree.url(0), delay_seconds=0.02, settings=LOCAL)]
     beating.cancel()
-    assert sorted(found) == sorted(tree.walk())
+    assert sorted(urls) == sorted(tree.walk())
     # The loop was free meanwhile.
     assert beats > 10
     # As in a notebook, where a loop runs already: the plain form works as well.
@@ -109,14 +109,14 @@ async def test_a_crawl_can_be_iterated_over_in_an_event_loop_too(site: Site) -> 
 def test_a_slow_caller_makes_the_crawl_wait(site: Site) -> None:
     hosts = site.take(8)
     tree = site.plant(3000, hosts)
-    crawling = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
-    next(crawling)
-    asked, before = 0, -1
-    while asked != before:
+    records = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
+    next(records)
+    requested, before = 0, -1
+    while requested != before:
         time.sleep(0.5)
-        before, asked = asked, len(site.requests(*hosts))
-    assert asked < 1500
-    assert len(list(crawling)) == 2999
+        before, requested = requested, len(site.requests(*hosts))
+    assert requested < 1500
+    assert len(list(records)) == 2999
 
 
 @pytest.mark.full
@@ -137,7 +137,7 @@ def test_a_killed_crawl_with_a_folder_is_resumed(site: Site, folder: Path) -> No
         second = shell.start(program=(str(program),)).end()
         assert second.code == 0, second.err
         after = second.out.split()
-        # What was acknowledged and not yet printed is all that may be missing; nothing comes twice.
+        # Only records that were acknowledged and not yet printed may be missing; none is printed twice.
         assert set(before) | set(after) <= set(tree.walk())
         assert len(set(tree.walk()) - set(before) - set(after)) <= 3
         assert not set(before) & set(after)
@@ -170,26 +170,26 @@ def test_a_program_can_exit_during_its_crawl(site: Site, folder: Path, program: 
     )
     shell = Shell(folder, environ={"TMPDIR": str(folder)})
     try:
-        ran = shell.start(program=("program.py",)).end(seconds=30)
+        result = shell.start(program=("program.py",)).end(seconds=30)
     finally:
         shell.close()
-    assert (ran.code, ran.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert [path.name for path in folder.iterdir()] == ["program.py"]
 
 
 def test_crawls_of_one_folder_do_not_take_each_others_visits(site: Site) -> None:
-    one, two = site.take(2)
-    trees = [site.plant(40, [host]) for host in (one, two)]
+    first_host, second_host = site.take(2)
+    trees = [site.plant(40, [host]) for host in (first_host, second_host)]
     how: dict[str, Any] = {"folder": "kept", "delay_seconds": 0.02, "settings": LOCAL}
     first = iter(shoal.crawl(trees[0].url(0), name="first", **how))
     begun = [next(first).url]
     # While it waits for its caller, and after it was left: only its own name resumes it.
     assert len(list(shoal.crawl(trees[1].url(0), name="second", **how))) == 40
     first.close()  # type: ignore[attr-defined]
-    made = len(site.requests(one))
+    made = len(site.requests(first_host))
     assert list(shoal.crawl(trees[1].url(0), name="second", **how)) == []
-    assert len(list(shoal.crawl(f"http://{two}/robots.txt", name="third", **how))) == 1
-    assert len(site.requests(one)) == made
+    assert len(list(shoal.crawl(f"http://{second_host}/robots.txt", name="third", **how))) == 1
+    assert len(site.requests(first_host)) == made
     begun += [record.url for record in shoal.crawl(trees[0].url(0), name="first", **how)]
     assert len(set(begun)) == len(begun)
 
@@ -199,9 +199,9 @@ def test_pages_for_a_missing_spider_fail_instead_of_waiting_forever(
 ) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", title="Root"))
-    crawling = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
-    assert list(crawling) == []
-    assert crawling.counts.reasons == {"failed:spider: Titles is unknown": 1}
+    crawl = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
+    assert list(crawl) == []
+    assert crawl.counts.reasons == {"failed:spider: Titles is unknown": 1}
     assert "pass spiders=[Titles] to shoal.crawl" in capfd.readouterr().err
 
 
@@ -223,7 +223,7 @@ def test_start_requests_of_a_spider_keep_their_callback_with_any_priority(site: 
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "sentence"),
     [
         ({"delay": 1}, "delay_seconds"),
         ({"max_pages": "many"}, "Expected `int`, got `str` for max_pages"),
@@ -243,8 +243,8 @@ def test_start_requests_of_a_spider_keep_their_callback_with_any_priority(site: 
         ({"settings": {"fetch.proxy": 1}}, "fetch.proxy is .* in settings"),
     ],
 )  # fmt: skip
-def test_invalid_arguments_are_refused_before_anything_starts(how: dict[str, Any], told: str, folder: Path) -> None:
-    with pytest.raises(shoal.errors.ShoalError, match=told):
+def test_invalid_arguments_are_refused_before_anything_starts(how: dict[str, Any], sentence: str, folder: Path) -> None:
+    with pytest.raises(shoal.errors.ShoalError, match=sentence):
         shoal.crawl("http://127.0.0.1:1/", **how)
     assert not list(folder.iterdir())
 

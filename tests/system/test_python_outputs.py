@@ -11,9 +11,9 @@ import pytest
 
 import shoal
 from tests.servers import wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
 
@@ -70,11 +70,11 @@ def test_the_same_call_completes_the_files_of_a_crawl_killed_at_its_end(site: Si
 def test_bodies_are_stored_in_the_folder_given_by_files(site: Site, folder: Path) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a.pdf", "/b"))
-    site.at(host, "/a.pdf", Answer(body="%PDF-1.4", type="application/pdf"))
+    site.at(host, "/a.pdf", Response(body="%PDF-1.4", type="application/pdf"))
     site.at(host, "/b", page())
     how: dict[str, Any] = {"delay_seconds": 0, "settings": LOCAL, "by_address": True}
-    found = shoal.crawl(f"http://{host}/", files="bodies", file_types=["application/pdf"], **how)
-    files = {record.url: record.file for record in found}
+    records = shoal.crawl(f"http://{host}/", files="bodies", file_types=["application/pdf"], **how)
+    files = {record.url: record.file for record in records}
     assert [url for url, file in files.items() if file] == [f"http://{host}/a.pdf"]
     kept = [path.read_text() for path in (folder / "bodies").rglob("*") if path.is_file()]
     assert kept == ["%PDF-1.4"]
@@ -86,7 +86,7 @@ def test_a_coordinator_finishes_and_merges_completed_crawls_when_it_stops(site: 
     with shoal.Coordinator(folder="kept", workers=1, settings=LOCAL) as coordinator:
         coordinator.submit([tree.url(0)], delay_seconds=0, outputs=["done.jsonl"], name="done")
         coordinator.submit([long.url(0)], delay_seconds=0.1, outputs=["long.jsonl"], name="long")
-        # Nobody asks whether it is finished.
+        # The test never calls `finished`.
         wait_until(lambda: coordinator.counts("done").stored == 20, "all pages are stored")
         wait_until(lambda: coordinator.counts("long").stored > 2, "some pages are stored")
     assert _urls(folder / "done.jsonl") == sorted(tree.walk())
@@ -94,6 +94,6 @@ def test_a_coordinator_finishes_and_merges_completed_crawls_when_it_stops(site: 
     with shoal.Coordinator(folder="kept", workers=1, settings=LOCAL) as coordinator:
         stats = coordinator.stats()
         assert (stats.crawls, stats.running) == (2, 1)
-        # What the other crawl has stored was in its file, too.
+        # The pages that the other crawl has stored are in its file, too.
         assert coordinator.counts("long").stored >= stored > 2
         coordinator.cancel("long")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import free_port, program
-from tests.site.answers import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site, serving
 from tests.system.test_guides import ROOT, Reader, blocks, file_of, reader, steps
 
@@ -33,12 +33,12 @@ def furnish(site: Site) -> dict[str, str]:
     at(manual, "/docs/", page("install.html", "use.html", "/blog/", title="Manual"))
     at(manual, "/docs/install.html", page(title="Install"))
     at(manual, "/docs/use.html", page(title="Use"))
-    at(news, "/", Answer(body=page("/1", "/2", "/3", title="News").body, etag='"0"'))
+    at(news, "/", Response(body=page("/1", "/2", "/3", title="News").body, etag='"0"'))
     for number in (1, 2, 3):
-        at(news, f"/{number}", Answer(body=page(title=f"Story {number}").body, etag=f'"{number}"'))
+        at(news, f"/{number}", Response(body=page(title=f"Story {number}").body, etag=f'"{number}"'))
     at(media, "/", page("/a.pdf", "/other", body="<img src=/b.png>"))
-    at(media, "/a.pdf", Answer(body="%PDF-1.4", type="application/pdf"))
-    at(media, "/b.png", Answer(body="\x89PNG", type="image/png"))
+    at(media, "/a.pdf", Response(body="%PDF-1.4", type="application/pdf"))
+    at(media, "/b.png", Response(body="\x89PNG", type="image/png"))
     at(members, "/cookie", page(title="Members"))
     at(members, "/basic", page(title="Members"))
     form = "<form action=/welcome method=post><input name=user><input name=password type=password></form>"
@@ -50,7 +50,7 @@ def furnish(site: Site) -> dict[str, str]:
         ("/books?page=1", '"?page=2"', '{"title":"Atlas"},{"title":"Botany"}'),
         ("/books?page=2", "null", '{"title":"Cookery"}'),
     ):
-        at(hosts["api"], path, Answer(body=f'{{"books":[{titles}],"next":{following}}}', type="application/json"))
+        at(hosts["api"], path, Response(body=f'{{"books":[{titles}],"next":{following}}}', type="application/json"))
     for name in ("one", "two", "three", "four", "five"):
         more = ["/missing"] if name == "five" else []
         at(hosts[name], "/", page(*(f"/{number}" for number in range(5)), *more, title=name))

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.site.answers import Answer, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import Response, page, redirect, robots
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("redirects"), hosts=80, workers=2) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("redirects"), hosts=80, workers=2) as opened:
+        yield opened
 
 
-def reason_of(crawls: Crawls, answer: Answer, **policy: Any) -> dict[str, int]:
-    """What became of a link that is answered so. The page it is on is stored."""
+def reason_of(crawls: Crawls, response: Response, **policy: Any) -> dict[str, int]:
+    """The reasons of a crawl whose only link gets this response. The page with the link is stored."""
     (host,) = crawls.site.take()
-    crawls.site.at(host, "/from", answer)
+    crawls.site.at(host, "/from", response)
     done = crawls.run(crawls.site.at(host, "/", page("/from")), **policy)
     assert done.judge.paths(host) == ["/robots.txt", "/", "/from"]
     assert done.counts.stored == 1
@@ -133,10 +133,10 @@ def test_a_location_is_resolved_as_browsers_do(crawls: Crawls, location: str, pa
 
 def test_at_most_the_first_of_two_locations_is_followed(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    answer = Answer(status=302, headers=(("Location", "/first"), ("Location", "/second")))
+    response = Response(status=302, headers=(("Location", "/first"), ("Location", "/second")))
     crawls.site.at(host, "/first", page())
     crawls.site.at(host, "/second", page())
-    done = crawls.run(crawls.site.at(host, "/", answer), retries=0)
+    done = crawls.run(crawls.site.at(host, "/", response), retries=0)
     assert done.judge.paths(host)[2:] in (["/first"], [])
     assert done.counts.stored + done.counts.failed == 1
 
@@ -146,7 +146,7 @@ def test_a_line_break_in_a_location_does_not_inject_a_header(crawls: Crawls, loc
     (host,) = crawls.site.take()
     crawls.site.at(host, "*", page())
     done = crawls.run(crawls.site.at(host, "/", redirect(location)), retries=0)
-    assert not [one for one in done.judge.requests if "x-evil" in one.headers]
+    assert not [request for request in done.judge.requests if "x-evil" in request.headers]
     assert done.counts.stored + done.counts.failed == 1
 
 
@@ -165,7 +165,7 @@ def test_a_redirect_to_a_forbidden_address_opens_no_connection(
     # Only the site's own first addresses are allowed here, so that a listener on another one stands for a private net.
     settings: dict[str, object] = {"fetch.allow_networks": "127.0.1.0/24"}
     with (
-        crawling(tmp_path_factory.mktemp("inside"), hosts=3, settings=settings) as inside,
+        open_crawls(tmp_path_factory.mktemp("inside"), hosts=3, settings=settings) as inside,
         socket.create_server(("127.0.9.9", 0)) as listener,
     ):
         (host,) = inside.site.take()
@@ -195,23 +195,26 @@ def test_cookies_and_passwords_are_dropped_at_a_redirect_to_another_origin(crawl
         f"http://{here}/", hosts=(here, there), scope="any", cookie="session=secret", auth="user:secret",
         headers={"X-Ours": "yes"},
     )  # fmt: skip
-    pages = [one for one in done.judge.requests if not one.is_robots]
-    assert {one.path for one in pages if one.host == here} == {"/", "/mine", "/back"}
-    for one in pages:
-        ours = one.host == here
-        assert ("cookie" in one.headers, "authorization" in one.headers) == (ours, ours), str(one)
-    assert all("cookie" not in one.headers for one in done.judge.by_host[there])
-    assert all("authorization" not in one.headers for one in done.judge.by_host[there])
+    pages = [request for request in done.judge.requests if not request.is_robots]
+    assert {page.path for page in pages if page.host == here} == {"/", "/mine", "/back"}
+    for request in pages:
+        ours = request.host == here
+        assert ("cookie" in request.headers, "authorization" in request.headers) == (ours, ours), str(request)
+    assert all("cookie" not in request.headers for request in done.judge.by_host[there])
+    assert all("authorization" not in request.headers for request in done.judge.by_host[there])
 
 
 def test_another_port_is_another_origin_for_a_password(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with crawling(tmp_path_factory.mktemp("origin"), hosts=1, second_port=True) as two:
+    with open_crawls(tmp_path_factory.mktemp("origin"), hosts=1, second_port=True) as two:
         (here,) = two.site.take()
         there = two.site.beside(here)
         two.site.at(here, "/", page(f"http://{there}/"))
         two.site.at(there, "/", page())
         done = two.run(f"http://{here}/", hosts=(here, there), scope="any", auth="user:secret")
-        assert {one.host: "authorization" in one.headers for one in done.judge.requests} == {here: True, there: False}
+        assert {request.host: "authorization" in request.headers for request in done.judge.requests} == {
+            here: True,
+            there: False,
+        }
 
 
 def test_a_meta_refresh_is_a_hop_of_the_same_chain(crawls: Crawls) -> None:

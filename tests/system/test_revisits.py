@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from shoal.model import Visit
-from tests.site.answers import Answer, html
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import Response, html
+from tests.system.crawls import Crawls, open_crawls
 
 DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("revisits"), hosts=10) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("revisits"), hosts=10) as opened:
+        yield opened
 
 
 def again(crawls: Crawls, crawl: str, url: str) -> None:
@@ -37,12 +37,12 @@ def test_an_unchanged_page_is_confirmed_by_304_and_keeps_its_row(
     crawls: Crawls, validators: dict[str, Any], header: str, value: str
 ) -> None:
     (host,) = crawls.site.take()
-    url = crawls.site.at(host, "/", Answer(body=html(title="Kept", body="Kept words."), **validators))
+    url = crawls.site.at(host, "/", Response(body=html(title="Kept", body="Kept words."), **validators))
     crawl = crawls.begin(url)
     before = crawls.finish(crawl, host).rows[url]
     again(crawls, crawl, url)
     done = crawls.finish(crawl, host)
-    first, second = (one for one in done.judge.requests if not one.is_robots)
+    first, second = (request for request in done.judge.requests if not request.is_robots)
     assert header not in first.headers
     assert (second.headers.get(header), second.status) == (value, 304)
     after = done.rows[url]
@@ -54,10 +54,10 @@ def test_an_unchanged_page_is_confirmed_by_304_and_keeps_its_row(
 
 def test_a_changed_page_replaces_its_row(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    url = crawls.site.at(host, "/", Answer(body=html(title="Old"), etag='"old"'))
+    url = crawls.site.at(host, "/", Response(body=html(title="Old"), etag='"old"'))
     crawl = crawls.begin(url)
     crawls.finish(crawl, host)
-    crawls.site.at(host, "/", Answer(body=html(title="New"), etag='"new"'))
+    crawls.site.at(host, "/", Response(body=html(title="New"), etag='"new"'))
     again(crawls, crawl, url)
     done = crawls.finish(crawl, host)
     assert done.judge.requests[-1].headers["if-none-match"] == '"old"'
@@ -69,8 +69,8 @@ def test_a_changed_page_replaces_its_row(crawls: Crawls) -> None:
 
 def test_a_page_without_a_validator_is_requested_without_one_the_next_time(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    old = Answer(body=html(title="Old"), etag='"old"')
-    url = crawls.site.at(host, "/", old, Answer(body=html(title="New")), old)
+    old = Response(body=html(title="Old"), etag='"old"')
+    url = crawls.site.at(host, "/", old, Response(body=html(title="New")), old)
     crawl = crawls.begin(url)
     crawls.finish(crawl, host)
     for _ in range(2):
@@ -83,6 +83,6 @@ def test_a_page_without_a_validator_is_requested_without_one_the_next_time(crawl
 
 def test_an_unrequested_304_is_not_a_page(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    done = crawls.run(crawls.site.at(host, "/", Answer(status=304)))
+    done = crawls.run(crawls.site.at(host, "/", Response(status=304)))
     assert done.counts.stored == 0
     assert done.counts.reasons == {"failed:status 304": 1}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tests.site.answers import Answer, page, redirect, robots
 from tests.site.judge import Judge
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import Response, page, redirect, robots
+from tests.system.crawls import Crawls, open_crawls
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DELAY = 0.05
@@ -19,17 +19,17 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as opened:
+        yield opened
 
 
-def furnish(crawls: Crawls, host: str, *answers: Answer) -> str:
+def furnish(crawls: Crawls, host: str, *responses: Response) -> str:
     """A start page with links to a page for everybody and one that a robots.txt may close."""
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.site.at(host, "/open", page(title="Open"))
     crawls.site.at(host, "/private", page(title="Private"))
-    if answers:
-        crawls.site.at(host, "/robots.txt", *answers)
+    if responses:
+        crawls.site.at(host, "/robots.txt", *responses)
     return start
 
 
@@ -43,7 +43,7 @@ def test_the_product_token_is_in_every_user_agent_header_and_its_group_is_obeyed
     text = "User-agent: *\nDisallow: /open\n\nUser-agent: SHOAL\nDisallow: /private\n"
     done = crawls.run(furnish(crawls, host, robots(text)))
     assert pages(done.judge, host) == {"/", "/open"}
-    assert {one.headers["user-agent"].partition("/")[0] for one in done.judge.requests} == {"Shoal"}
+    assert {request.headers["user-agent"].partition("/")[0] for request in done.judge.requests} == {"Shoal"}
     assert not done.judge.unannounced()
 
 
@@ -53,7 +53,7 @@ def test_a_custom_user_agent_selects_its_own_group(crawls: Crawls) -> None:
     agent = "Librarian/2.0 (+https://library.example/robot)"
     done = crawls.run(furnish(crawls, host, robots(text)), user_agent=agent)
     assert pages(done.judge, host) == {"/", "/open"}
-    assert {one.headers["user-agent"] for one in done.judge.requests} == {agent}
+    assert {request.headers["user-agent"] for request in done.judge.requests} == {agent}
 
 
 def test_a_forbidden_page_is_excluded_with_its_reason_and_has_no_row(crawls: Crawls) -> None:
@@ -132,11 +132,11 @@ def test_a_robots_txt_with_endless_redirects_counts_as_missing(crawls: Crawls) -
 
 def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_off(crawls: Crawls) -> None:
     host, broken = crawls.site.take(2)
-    crawls.site.at(broken, "/rules.txt", Answer(status=503))
+    crawls.site.at(broken, "/rules.txt", Response(status=503))
     crawl = crawls.begin(furnish(crawls, host, redirect(f"http://{broken}/rules.txt")))
     site = crawls.site
     crawls.until(lambda: len(site.requests(broken)) >= 1, "the broken host gets a request")
-    # Long enough for many more if nobody backed off: the delay is 0.05 s, looking again takes 1 s.
+    # Without a back-off there would be many more: the delay is 0.05 s, the next look is after 1 s.
     crawls.until(lambda: len(site.requests(broken)) >= 2, "it gets another request")
     judge = site.judge(host, broken)
     assert set(judge.paths(host)) == {"/robots.txt"}
@@ -148,22 +148,22 @@ def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 418, 451, 499])
 def test_without_a_robots_txt_everything_is_allowed(crawls: Crawls, status: int) -> None:
     (host,) = crawls.site.take()
-    done = crawls.run(furnish(crawls, host, Answer(status=status, body=CLOSED, type="text/plain")))
+    done = crawls.run(furnish(crawls, host, Response(status=status, body=CLOSED, type="text/plain")))
     assert pages(done.judge, host) == {"/", "/open", "/private"}
     assert done.judge.times(f"http://{host}/robots.txt") == 1
 
 
 UNREACHABLE = {
-    "429": Answer(status=429),
-    "500": Answer(status=500, body=CLOSED),
-    "502": Answer(status=502),
-    "503": Answer(status=503),
-    "504": Answer(status=504),
-    "599": Answer(status=599),
-    "999": Answer(status=999),
-    "closed": Answer(fault="close"),
-    "reset": Answer(fault="reset"),
-    "silent": Answer(fault="silent"),
+    "429": Response(status=429),
+    "500": Response(status=500, body=CLOSED),
+    "502": Response(status=502),
+    "503": Response(status=503),
+    "504": Response(status=504),
+    "599": Response(status=599),
+    "999": Response(status=999),
+    "closed": Response(fault="close"),
+    "reset": Response(fault="reset"),
+    "silent": Response(fault="silent"),
     "cut": robots(CLOSED, cut=20),
 }
 
@@ -173,20 +173,23 @@ def test_while_robots_txt_is_unavailable_nothing_else_is_requested_and_no_page_i
     hosts = dict(zip(UNREACHABLE, site.take(len(UNREACHABLE)), strict=True))
     seeds = [furnish(crawls, host, UNREACHABLE[name]) for name, host in hosts.items()]
     crawl = crawls.begin(*seeds, timeout_seconds=1.0)
-    asked = list(hosts.values())
-    crawls.until(lambda: {one.host for one in site.requests(*asked)} == set(asked), "every robots.txt was requested")
+    addresses = list(hosts.values())
+    crawls.until(
+        lambda: {request.host for request in site.requests(*addresses)} == set(addresses),
+        "every robots.txt was requested",
+    )
     crawls.until(lambda: len(site.requests(hosts["500"])) >= 2, "one of them is tried again")
-    judge = site.judge(*asked)
-    assert {one.path for one in judge.requests} == {"/robots.txt"}
+    judge = site.judge(*addresses)
+    assert {request.path for request in judge.requests} == {"/robots.txt"}
     assert judge.gaps(hosts["500"])[0] > 2.0
     counts = crawls.counts(crawl)
     assert (counts.admitted, counts.ended) == (len(seeds), 0), counts
-    # Now every one of them answers; an operator need not wait for the back-off.
-    for host in asked:
+    # Now all of them respond, and an operator need not wait for the back-off.
+    for host in addresses:
         site.at(host, "/robots.txt", robots(CLOSED))
         crawls.do(frontier.hosts.unblock(host))
-    done = crawls.finish(crawl, *asked)
-    for host in asked:
+    done = crawls.finish(crawl, *addresses)
+    for host in addresses:
         assert pages(done.judge, host) == {"/", "/open"}
     assert done.counts.failed == 0
     assert not done.judge.impolite(DELAY)
@@ -237,6 +240,6 @@ def test_the_first_500_kib_of_a_large_robots_txt_are_obeyed_and_the_rest_is_not_
 
 def test_an_html_page_instead_of_robots_txt_forbids_nothing(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    answer = msgspec.structs.replace(page("/private", title="Welcome"), status=200)
-    done = crawls.run(furnish(crawls, host, answer))
+    response = msgspec.structs.replace(page("/private", title="Welcome"), status=200)
+    done = crawls.run(furnish(crawls, host, response))
     assert pages(done.judge, host) == {"/", "/open", "/private"}

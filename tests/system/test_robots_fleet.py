@@ -9,8 +9,8 @@ import pytest
 
 from shoal.model import Visit
 from shoal.politeness.robots_policy import RobotsCopy
-from tests.site.answers import Answer, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import Response, page, redirect, robots
+from tests.system.crawls import Crawls, open_crawls
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DAY = 86_400.0
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("fleet"), hosts=60, workers=8) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("fleet"), hosts=60, workers=8) as opened:
+        yield opened
 
 
 def age(crawls: Crawls, host: str, seconds: float) -> None:
@@ -65,7 +65,7 @@ def test_a_copy_that_is_a_day_old_is_confirmed_by_a_conditional_request(crawls: 
     crawls.run(start)
     age(crawls, host, DAY + 1)
     done = crawls.run(start)
-    first, again = (one for one in done.judge.requests if one.is_robots)
+    first, again = (request for request in done.judge.requests if request.is_robots)
     assert "if-none-match" not in first.headers
     assert again.headers["if-none-match"] == '"v1"'
     assert again.status == 304
@@ -82,7 +82,7 @@ def test_a_date_is_the_validator_if_there_is_no_etag(crawls: Crawls) -> None:
     crawls.run(start)
     age(crawls, host, DAY + 1)
     done = crawls.run(start)
-    again = [one for one in done.judge.requests if one.is_robots][-1]
+    again = [request for request in done.judge.requests if request.is_robots][-1]
     assert (again.headers.get("if-modified-since"), again.status) == (date, 304)
 
 
@@ -91,7 +91,7 @@ def test_a_day_old_copy_is_used_while_robots_txt_is_unavailable(crawls: Crawls) 
     crawls.site.at(host, "/robots.txt", robots(CLOSED))
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.run(start)
-    crawls.site.at(host, "/robots.txt", Answer(status=500))
+    crawls.site.at(host, "/robots.txt", Response(status=500))
     age(crawls, host, DAY + 1)
     done = crawls.run(start)
     assert done.counts.reasons.get("excluded:robots.txt") == 1
@@ -106,11 +106,11 @@ def test_a_copy_older_than_thirty_days_is_not_used(crawls: Crawls) -> None:
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.run(start)
     before = len(crawls.site.requests(host))
-    crawls.site.at(host, "/robots.txt", Answer(status=500))
+    crawls.site.at(host, "/robots.txt", Response(status=500))
     age(crawls, host, 30 * DAY + 1)
     crawl = crawls.begin(start)
     crawls.until(lambda: len(crawls.site.requests(host)) >= before + 2, "robots.txt is requested twice")
-    assert {one.path for one in crawls.site.requests(host)[before:]} == {"/robots.txt"}
+    assert {request.path for request in crawls.site.requests(host)[before:]} == {"/robots.txt"}
     crawls.do(crawls.frontier.crawls.stop(crawl))
 
 

@@ -17,9 +17,9 @@ from shoal.frontier.crawl_facts import Feed
 from shoal.model import Counts, State
 from shoal.settings import load
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
 SPIDERS = """
@@ -133,7 +133,7 @@ def test_submit_with_wait_waits_for_an_open_feed_or_branch(site: Site, shell: Sh
     running = shell.start(
         "submit", "http://127.0.0.1:9/", "--spider", "Lister", "--name", "c", "--out", "pages.db", "--wait"
     )
-    running.until_said("No worker")
+    running.wait_for_output("No worker")
     on_store(shell.folder, put)
     on_store(shell.folder, visit)
     time.sleep(LONG_ENOUGH_SECONDS)
@@ -150,10 +150,10 @@ def test_a_command_without_the_missing_seeds_pauses_the_crawl(site: Site, shell:
     site.at(host, "/a", page())
     assert shell.run("submit", f"http://{host}/", "--name", "c", "--out", "pages.db").code == 0
     on_store(shell.folder, lambda frontier: frontier.crawls.facts.start_feed("c", Feed.SEEDS))
-    ran = shell.crawl("--name", "c", "--delay", "0")
-    assert ran.code == 1
-    assert "Crawl c was interrupted before all of its seeds were read; pass --seeds again." in ran.err
-    assert "Not all seeds of crawl c were read. Resume with: shoal crawl --name c" in ran.err
-    assert " --seeds FILE\n" in ran.err
+    result = shell.crawl("--name", "c", "--delay", "0")
+    assert result.code == 1
+    assert "Crawl c was interrupted before all of its seeds were read; pass --seeds again." in result.err
+    assert "Not all seeds of crawl c were read. Resume with: shoal crawl --name c" in result.err
+    assert " --seeds FILE\n" in result.err
     assert shell.counts("c")["state"] == "paused"
     assert shell.counts("c")["counts"]["stored"] == 2

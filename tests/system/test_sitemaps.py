@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.site.answers import Answer, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.site.responses import Response, page, redirect, robots
+from tests.system.crawls import Crawls, open_crawls
 
 XML = "application/xml"
 BOMB = '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa">' + "".join(
@@ -21,8 +21,8 @@ BOMB = '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa">' + "".join(
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("sitemaps"), hosts=60, workers=2) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("sitemaps"), hosts=60, workers=2) as opened:
+        yield opened
 
 
 def urlset(*urls: str) -> str:
@@ -37,12 +37,12 @@ def start(crawls: Crawls, *sitemaps: str) -> str:
     """A host with a page without links, and a robots.txt that names these."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
-    crawls.site.at(host, "/robots.txt", robots("".join(f"Sitemap: {one}\n" for one in sitemaps)))
+    crawls.site.at(host, "/robots.txt", robots("".join(f"Sitemap: {sitemap}\n" for sitemap in sitemaps)))
     return host
 
 
-def asked(crawls: Crawls, *hosts: str) -> list[str]:
-    return [one.path for one in crawls.site.requests(*hosts) if not one.is_robots]
+def requested_paths(crawls: Crawls, *hosts: str) -> list[str]:
+    return [request.path for request in crawls.site.requests(*hosts) if not request.is_robots]
 
 
 @contextlib.contextmanager
@@ -77,15 +77,15 @@ def test_every_kind_of_sitemap_leads_to_its_pages(crawls: Crawls) -> None:
     site, here = crawls.site, f"http://{host}"
     for name in ("xml", "text", "rss", "atom"):
         site.at(host, f"/from-{name}", page())
-    site.at(host, "/index.xml", Answer(body=index("/a", "/b.txt", "/c", "/d"), type=XML))
-    site.at(host, "/a", Answer(body=urlset(f"{here}/from-xml"), type="text/plain"))
-    site.at(host, "/b.txt", Answer(body=f"\ufeff{here}/from-text\r\n", type="text/plain"))
-    site.at(host, "/c", Answer(body=f"<rss><channel><item><link>{here}/from-rss</link></item></channel></rss>"))
-    site.at(host, "/d", Answer(body=f'<feed><entry><link href="{here}/from-atom"/></entry></feed>', type=XML))
+    site.at(host, "/index.xml", Response(body=index("/a", "/b.txt", "/c", "/d"), type=XML))
+    site.at(host, "/a", Response(body=urlset(f"{here}/from-xml"), type="text/plain"))
+    site.at(host, "/b.txt", Response(body=f"\ufeff{here}/from-text\r\n", type="text/plain"))
+    site.at(host, "/c", Response(body=f"<rss><channel><item><link>{here}/from-rss</link></item></channel></rss>"))
+    site.at(host, "/d", Response(body=f'<feed><entry><link href="{here}/from-atom"/></entry></feed>', type=XML))
     done = crawls.run(f"{here}/", sitemaps=True)
-    found = {f"{here}/from-{name}" for name in ("xml", "text", "rss", "atom")}
-    assert found <= set(done.rows)
-    assert {(done.rows[url]["found"], done.rows[url]["depth"]) for url in found} == {("sitemap", 1)}
+    urls = {f"{here}/from-{name}" for name in ("xml", "text", "rss", "atom")}
+    assert urls <= set(done.rows)
+    assert {(done.rows[url]["found"], done.rows[url]["depth"]) for url in urls} == {("sitemap", 1)}
     assert {done.rows[f"{here}/{name}"]["depth"] for name in ("index.xml", "b.txt", "c")} == {0}
     assert not done.counts.reasons
     assert not done.judge.impolite(0.05)
@@ -105,22 +105,26 @@ def test_a_compressed_sitemap_is_decompressed(crawls: Crawls) -> None:
 def test_without_the_option_no_sitemap_is_requested(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.run(f"http://{host}/")
-    assert asked(crawls, host) == ["/"]
+    assert requested_paths(crawls, host) == ["/"]
 
 
 def test_the_usual_sitemap_url_is_tried_once_for_seeds(crawls: Crawls) -> None:
     hosts = [start(crawls) for _ in range(4)]
     usual, missing, elsewhere, soft = hosts
     crawls.site.at(usual, "/", page("/linked", f"http://{elsewhere}/"))
-    crawls.site.at(usual, "/sitemap.xml", Answer(body=urlset("/listed"), type=XML))
+    crawls.site.at(usual, "/sitemap.xml", Response(body=urlset("/listed"), type=XML))
     for path in ("/linked", "/listed"):
         crawls.site.at(usual, path, page())
     crawls.site.at(soft, "*", page(title="Nothing was found, and we say so with 200"))
     seeds = [f"http://{host}/" for host in (usual, missing, soft)]
     done = crawls.run(*seeds, sitemaps=True, scope="any")
     assert f"http://{usual}/listed" in done.rows
-    assert asked(crawls, missing).count("/sitemap.xml") == asked(crawls, soft).count("/sitemap.xml") == 1
-    assert asked(crawls, elsewhere) == ["/"]
+    assert (
+        requested_paths(crawls, missing).count("/sitemap.xml")
+        == requested_paths(crawls, soft).count("/sitemap.xml")
+        == 1
+    )
+    assert requested_paths(crawls, elsewhere) == ["/"]
     # A missing sitemap that robots.txt does not name is neither a failure nor a page.
     assert done.counts.reasons == {"excluded:no sitemap": 2}
     assert done.counts.failed == 0
@@ -131,7 +135,7 @@ def test_a_sitemap_in_robots_txt_that_is_missing_counts_as_failed(crawls: Crawls
     host = start(crawls, "/missing.xml", "/page.html", "/bomb.xml")
     crawls.site.at(host, "/page.html", page())
     bomb = f"{BOMB}]>{urlset('http://a.example/&j;')}".replace("<?xml version='1.0'?>", "")
-    crawls.site.at(host, "/bomb.xml", Answer(body=bomb, type=XML))
+    crawls.site.at(host, "/bomb.xml", Response(body=bomb, type=XML))
     done = crawls.run(f"http://{host}/", sitemaps=True)
     assert done.counts.reasons == {
         "failed:status 404": 1,
@@ -145,13 +149,13 @@ def test_robots_txt_and_scope_apply_to_sitemaps_and_their_urls(crawls: Crawls) -
     other = start(crawls)
     host = start(crawls)
     here = f"http://{host}"
-    named = "".join(f"Sitemap: {one}\n" for one in (f"{here}/private/s.xml", "/s.xml", f"http://{other}/s.xml"))
+    named = "".join(f"Sitemap: {url}\n" for url in (f"{here}/private/s.xml", "/s.xml", f"http://{other}/s.xml"))
     crawls.site.at(host, "/robots.txt", robots(f"{named}User-agent: *\nDisallow: /private"))
     listed = urlset(f"{here}/a", f"{here}/private/b", f"http://{other}/c", f"{here}/d.zip")
-    crawls.site.at(host, "/s.xml", Answer(body=listed, type=XML))
+    crawls.site.at(host, "/s.xml", Response(body=listed, type=XML))
     crawls.site.at(host, "/a", page())
     done = crawls.run(f"{here}/", sitemaps=True, deny_extensions=("zip", "xml"), hosts=(host, other))
-    assert set(asked(crawls, host)) == {"/", "/s.xml", "/a"}
+    assert set(requested_paths(crawls, host)) == {"/", "/s.xml", "/a"}
     assert crawls.site.requests(other) == []
     assert done.counts.reasons == {"excluded:robots.txt": 2}
 
@@ -159,18 +163,18 @@ def test_robots_txt_and_scope_apply_to_sitemaps_and_their_urls(crawls: Crawls) -
 def test_a_sitemap_on_another_host_is_read_if_that_host_is_in_scope(crawls: Crawls) -> None:
     other = start(crawls)
     host = start(crawls, f"http://{other}/s.xml")
-    crawls.site.at(other, "/s.xml", Answer(body=urlset(f"http://{host}/listed"), type=XML))
+    crawls.site.at(other, "/s.xml", Response(body=urlset(f"http://{host}/listed"), type=XML))
     crawls.site.at(host, "/listed", page())
     done = crawls.run(f"http://{host}/", sitemaps=True, scope="any", hosts=(host, other))
     assert f"http://{host}/listed" in done.rows
-    assert asked(crawls, other) == ["/s.xml"]
+    assert requested_paths(crawls, other) == ["/s.xml"]
     assert not done.judge.unannounced()
 
 
 def test_a_redirected_sitemap_is_still_read_as_a_sitemap(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.site.at(host, "/s.xml", redirect("/maps/s"))
-    crawls.site.at(host, "/maps/s", Answer(body=urlset("/allowed/listed"), type="text/plain"))
+    crawls.site.at(host, "/maps/s", Response(body=urlset("/allowed/listed"), type="text/plain"))
     crawls.site.at(host, "/allowed/listed", page())
     done = crawls.run(f"http://{host}/", sitemaps=True, allow=("/allowed/",))
     assert f"http://{host}/allowed/listed" in done.rows
@@ -180,44 +184,44 @@ def test_feeds_that_pages_link_to_are_read_too(crawls: Crawls) -> None:
     host = start(crawls)
     feed = "<rss><channel><item><link>/post</link></item></channel></rss>"
     crawls.site.at(host, "/", page("/feed"))
-    crawls.site.at(host, "/feed", Answer(body=feed, type="application/rss+xml"))
+    crawls.site.at(host, "/feed", Response(body=feed, type="application/rss+xml"))
     crawls.site.at(host, "/post", page())
     assert f"http://{host}/post" in crawls.run(f"http://{host}/", sitemaps=True).rows
     crawls.run(f"http://{host}/")
-    assert asked(crawls, host).count("/post") == 1
+    assert requested_paths(crawls, host).count("/post") == 1
 
 
 def test_an_endless_sitemap_index_terminates(crawls: Crawls) -> None:
     """Each file names the next one: indexes in indexes, and more files than any site has."""
     host = start(crawls, "/0.xml")
     for number in range(10):
-        crawls.site.at(host, f"/{number}.xml", Answer(body=index(f"/{number + 1}.xml"), type=XML))
+        crawls.site.at(host, f"/{number}.xml", Response(body=index(f"/{number + 1}.xml"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True)
-    assert [path for path in asked(crawls, host) if path != "/"] == ["/0.xml", "/1.xml", "/2.xml", "/3.xml"]
+    assert [path for path in requested_paths(crawls, host) if path != "/"] == ["/0.xml", "/1.xml", "/2.xml", "/3.xml"]
 
 
 def test_a_host_has_a_maximum_number_of_sitemaps(crawls: Crawls) -> None:
     host = start(crawls, "/wide.xml")
-    crawls.site.at(host, "/wide.xml", Answer(body=index(*(f"/{n}.xml" for n in range(3000))), type=XML))
-    crawls.site.at(host, "*", Answer(body=index("/0.xml"), type=XML))
+    crawls.site.at(host, "/wide.xml", Response(body=index(*(f"/{n}.xml" for n in range(3000))), type=XML))
+    crawls.site.at(host, "*", Response(body=index("/0.xml"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True, delay_seconds=0.0, delay_factor=0.0, seconds=60)
-    assert len(asked(crawls, host)) == 1 + 1000
+    assert len(requested_paths(crawls, host)) == 1 + 1000
 
 
 def test_depth_is_counted_from_the_page_that_found_the_site(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
-    crawls.site.at(host, "/s.xml", Answer(body=urlset("/listed"), type=XML))
+    crawls.site.at(host, "/s.xml", Response(body=urlset("/listed"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True, limits={"max_depth": 0})
-    assert asked(crawls, host) == ["/"]
+    assert requested_paths(crawls, host) == ["/"]
     crawls.site.at(host, "/listed", page("/deeper"))
     crawls.run(f"http://{host}/", sitemaps=True, limits={"max_depth": 1})
-    assert set(asked(crawls, host)) == {"/", "/s.xml", "/listed"}
+    assert set(requested_paths(crawls, host)) == {"/", "/s.xml", "/listed"}
 
 
 def test_sitemaps_may_be_larger_than_pages(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
-    crawls.site.at(host, "/s.xml", Answer(body=urlset("/listed"), type=XML, size=300_000))
-    crawls.site.at(host, "/listed", Answer(size=300_000))
+    crawls.site.at(host, "/s.xml", Response(body=urlset("/listed"), type=XML, size=300_000))
+    crawls.site.at(host, "/listed", Response(size=300_000))
     done = crawls.run(f"http://{host}/", sitemaps=True, body_bytes=200_000)
     assert done.counts.reasons == {"failed:too large": 1}
     assert done.rows[f"http://{host}/s.xml"]["status"] == 200

@@ -11,9 +11,9 @@ import pytest
 
 import shoal
 from shoal.errors import InvalidInput, InvalidLimit
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 
@@ -60,11 +60,11 @@ def shelf(site: Site, shell: Shell) -> str:
 
 @pytest.mark.smoke
 def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Site, shell: Shell, shelf: str) -> None:
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider", "shelf.py:Shelf", "-a", f"site={shelf}", "--argument", "category=sea", "--name", "s",
         "--out", "s.jsonl", "--workers", "2",
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     items = [json.loads(line) for line in (shell.folder / "s.jsonl").read_text().splitlines()]
     assert sorted(item["title"] for item in items) == ["A", "SEA"]
     assert {item["category"] for item in items} == {"sea"}
@@ -77,7 +77,7 @@ def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Sit
     assert {end.split()[0] for end in ends} == {"finished"}
     assert len({end.split()[1] for end in ends}) == len(ends)
     # Flags take precedence over the class.
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider",
         "shelf.py:Shelf",
         "-a",
@@ -89,21 +89,21 @@ def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Sit
         "--out",
         "t.jsonl",
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     assert "DEEPER" in (shell.folder / "t.jsonl").read_text()
 
 
 def test_arguments_are_not_shown(shell: Shell) -> None:
-    ran = shell.run(
+    result = shell.run(
         "submit", "http://a.example/", "--spider", "S", "-a", "password=s3cret", "--out", "x.db", "--name", "c"
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     for args in (("show", "c"), ("show", "c", "--json"), ("crawls",)):
         assert "s3cret" not in shell.run(*args).out
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "sentence"),
     [
         (("-a", "site"), "--argument number 1 has no equals sign: write NAME=VALUE."),
         (("-a", "no name=1"), "Invalid argument 'no name' of the spider"),
@@ -111,11 +111,11 @@ def test_arguments_are_not_shown(shell: Shell) -> None:
         ((), "start of Shelf failed: AttributeError: 'Shelf' object has no attribute 'site'."),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_reported_before_the_crawl(shell: Shell, args: tuple[str, ...], said: str) -> None:
+def test_a_wrong_argument_is_reported_before_the_crawl(shell: Shell, args: tuple[str, ...], sentence: str) -> None:
     (shell.folder / "shelf.py").write_text(SHELF)
-    ran = shell.crawl("--spider", "shelf.py:Shelf", *args)
-    assert ran.code in (1, 2)
-    assert said in ran.err
+    result = shell.crawl("--spider", "shelf.py:Shelf", *args)
+    assert result.code in (1, 2)
+    assert sentence in result.err
 
 
 class Plain(shoal.Spider):
@@ -163,8 +163,8 @@ def test_an_error_in_closed_is_printed_and_does_no_harm(site: Site, capfd: pytes
 
     (host,) = site.take()
     site.at(host, "/", page(title="x"))
-    crawling = shoal.crawl(f"http://{host}/", spider=Ends, delay_seconds=0, settings=LOCAL)
-    assert len(list(crawling)) == 1
+    crawl = shoal.crawl(f"http://{host}/", spider=Ends, delay_seconds=0, settings=LOCAL)
+    assert len(list(crawl)) == 1
     assert "ValueError: it is finished" in capfd.readouterr().err
 
 
@@ -174,7 +174,7 @@ def test_a_pipeline_that_fails_fails_its_page(site: Site, tmp_path: Path, capfd:
 
     (host,) = site.take()
     site.at(host, "/", page(title="x"))
-    crawling = shoal.crawl(f"http://{host}/", spider=Piped, delay_seconds=0, settings=LOCAL)
-    assert list(crawling) == []
-    assert crawling.counts.reasons == {"failed:spider: KeyError": 1}
+    crawl = shoal.crawl(f"http://{host}/", spider=Piped, delay_seconds=0, settings=LOCAL)
+    assert list(crawl) == []
+    assert crawl.counts.reasons == {"failed:spider: KeyError": 1}
     assert "no such" in capfd.readouterr().err

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shoal
-from tests.site.dynamic import Asked, Reply, moved, serving
+from tests.site.dynamic import Reply, Request, moved, serving
 
 pytestmark = pytest.mark.full
 
@@ -22,12 +22,12 @@ def crawl(spider: type[shoal.Spider], *urls: str, **more: Any) -> list[Any]:
     return list(shoal.crawl(*urls, spider=spider, delay_seconds=0, settings=LOCAL, **more))
 
 
-def echo(asked: Asked) -> Reply:
-    """What the site was sent, as JSON."""
+def echo(request: Request) -> Reply:
+    """The request as JSON."""
     seen = {
-        "method": asked.method, "path": asked.path, "body": asked.body.decode("latin-1"),
-        "type": asked.headers.get("content-type", ""), "key": asked.headers.get("x-key", ""),
-        "accept": asked.headers.get("accept", ""), "cookies": asked.cookies,
+        "method": request.method, "path": request.path, "body": request.body.decode("latin-1"),
+        "type": request.headers.get("content-type", ""), "key": request.headers.get("x-key", ""),
+        "accept": request.headers.get("accept", ""), "cookies": request.cookies,
     }  # fmt: skip
     return Reply(json.dumps(seen), type="application/json")
 
@@ -53,8 +53,8 @@ def test_a_request_has_the_method_body_headers_and_cookies_that_its_spider_gives
                 yield page.follow(f"/{number}?a=1", callback=self.read, data={"number": number}, **request)
 
     with serving(echo) as site:
-        got = crawl(Asks, site.url)
-    seen = [item for _, item in sorted((item.pop("number"), item) for item in got)]
+        items = crawl(Asks, site.url)
+    seen = [item for _, item in sorted((item.pop("number"), item) for item in items)]
     assert [item["method"] for item in seen] == ["POST", "POST", "PUT", "DELETE", "GET", "GET"]
     assert json.loads(seen[0]["body"].encode("latin-1")) == {"q": ["ü", 1]}
     assert (seen[0]["type"], seen[1]["type"]) == ("application/json", "application/x-www-form-urlencoded")
@@ -79,10 +79,10 @@ def test_requests_that_differ_in_method_or_body_are_different_pages_with_separat
 
     database = tmp_path / "pages.db"
     with serving(echo) as site:
-        got = crawl(Asks, site.url, name="asks", outputs=[str(database)])
-    assert sorted(item["number"] for item in got) == [0, 1, 2, 3, 4]
-    asked = [(request.method, request.body) for request in site.asked("/api")]
-    assert sorted(asked) == sorted([("GET", b""), ("PUT", b""), *(("POST", b'{"page":%d}' % n) for n in range(3))])
+        yielded = crawl(Asks, site.url, name="asks", outputs=[str(database)])
+    assert sorted(item["number"] for item in yielded) == [0, 1, 2, 3, 4]
+    requests = [(request.method, request.body) for request in site.requests_to("/api")]
+    assert sorted(requests) == sorted([("GET", b""), ("PUT", b""), *(("POST", b'{"page":%d}' % n) for n in range(3))])
     with sqlite3.connect(database) as connection:
         pages = [row[0] for row in connection.execute("SELECT url FROM pages WHERE url LIKE '%api%' ORDER BY url")]
         items = [row[0] for row in connection.execute("SELECT url FROM items ORDER BY url")]
@@ -106,10 +106,10 @@ def test_a_redirect_repeats_the_request_or_becomes_a_get(status: int, method: st
         def read(self, page: shoal.Page) -> Iterator[Any]:
             yield {"url": page.url}
 
-    with serving(lambda asked: moved("/end", status) if asked.path == "/" else echo(asked)) as site:
+    with serving(lambda request: moved("/end", status) if request.path == "/" else echo(request)) as site:
         url = f"{site.url}/"
         assert crawl(Asks) == [{"url": f"{url}end"}]
-    (end,) = site.asked("/end")
+    (end,) = site.requests_to("/end")
     assert (end.method, end.body) == ((method, site.requests[0].body) if kept else ("GET", b""))
     assert end.headers["x-key"] == "k"
     assert end.headers.get("content-type") == ("text/tide" if kept else None)
@@ -123,10 +123,10 @@ def test_a_redirect_to_another_host_is_sent_neither_headers_nor_cookies() -> Non
                 headers={"X-Key": "k", "Authorization": "x"}, cookies={"tide": "high"},
             )  # fmt: skip
 
-    def answer(asked: Asked) -> Reply:
-        return moved(f"http://{site.hosts[1]}/end", 307) if asked.host == site.hosts[0] else echo(asked)
+    def respond(request: Request) -> Reply:
+        return moved(f"http://{site.hosts[1]}/end", 307) if request.host == site.hosts[0] else echo(request)
 
-    with serving(answer, "127.0.0.1", "127.0.0.2") as site:
+    with serving(respond, "127.0.0.1", "127.0.0.2") as site:
         crawl(Asks, scope="any")
     first, end = site.requests
     assert (first.headers["x-key"], first.cookies) == ("k", {"tide": "high"})
@@ -136,7 +136,7 @@ def test_a_redirect_to_another_host_is_sent_neither_headers_nor_cookies() -> Non
 
 @pytest.mark.smoke
 def test_the_page_after_a_form_is_visited_even_if_it_was_visited_before() -> None:
-    """POST, redirect, GET: the last is the answer to the first."""
+    """POST, redirect, GET: the last response is the result of the POST."""
 
     class Asks(shoal.Spider):
         def parse(self, page: shoal.Page) -> Iterator[Any]:
@@ -145,7 +145,7 @@ def test_the_page_after_a_form_is_visited_even_if_it_was_visited_before() -> Non
         def saved(self, page: shoal.Page) -> Iterator[Any]:
             yield {"saved": page.url}
 
-    with serving(lambda asked: moved("/", 303) if asked.method == "POST" else Reply("the list")) as site:
+    with serving(lambda request: moved("/", 303) if request.method == "POST" else Reply("the list")) as site:
         assert crawl(Asks, site.url) == [{"saved": f"{site.url}/"}]
     assert [request.method for request in site.requests] == ["GET", "POST", "GET"]
 
@@ -159,7 +159,7 @@ def test_a_page_is_visited_again_if_the_spider_requests_it() -> None:
                 yield page.follow(page.url, data={"polls": polls}, dont_filter=True)
                 yield page.follow(page.url, data={"polls": polls})
 
-    with serving(lambda asked: Reply("same")) as site:
+    with serving(lambda request: Reply("same")) as site:
         assert [item["polls"] for item in crawl(Polls, site.url)] == [1, 2, 3, 4]
     assert len(site.requests) == 4
 
@@ -169,19 +169,19 @@ def test_a_failed_post_is_retried_with_its_body() -> None:
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             yield page.follow("/api", callback=self.read, data={"number": 1}, json={"a": 1})
 
-    def answer(asked: Asked) -> Reply:
-        if asked.path == "/api" and len(site.asked("/api")) < 3:
+    def respond(request: Request) -> Reply:
+        if request.path == "/api" and len(site.requests_to("/api")) < 3:
             return Reply("busy", 500)
-        return echo(asked)
+        return echo(request)
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         (item,) = crawl(Asks, site.url)
     assert item["body"] == '{"a":1}'
-    assert [request.body for request in site.asked("/api")] == [b'{"a":1}'] * 3
+    assert [request.body for request in site.requests_to("/api")] == [b'{"a":1}'] * 3
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "sentence"),
     [
         ({"headers": {"Content-Length": "1"}}, "The header 'Content-Length' is not allowed"),
         ({"headers": {"Host": "x"}}, "The header 'Host' is not allowed"),
@@ -200,16 +200,16 @@ def test_a_failed_post_is_retried_with_its_body() -> None:
     ],
 )  # fmt: skip
 def test_an_impossible_request_fails_its_page_with_one_sentence(
-    request_: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]
+    request_: dict[str, Any], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Asks(Echoed):
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             yield shoal.Follow(**{"url": "/api", **request_})
 
     with serving(echo) as site:
-        crawling = shoal.crawl(site.url, spider=Asks, delay_seconds=0, settings=LOCAL)
-        assert list(crawling) == []
-        assert crawling.counts.failed == 1
+        crawl = shoal.crawl(site.url, spider=Asks, delay_seconds=0, settings=LOCAL)
+        assert list(crawl) == []
+        assert crawl.counts.failed == 1
     if request_.get("callback") != "_private":
-        assert said in capfd.readouterr().err
-        assert not site.asked("/api")
+        assert sentence in capfd.readouterr().err
+        assert not site.requests_to("/api")

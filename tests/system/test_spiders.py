@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.servers import server, wait_until
-from tests.site.answers import page, redirect, robots
+from tests.site.responses import page, redirect, robots
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -66,11 +66,11 @@ def _shelf(site: Site, pages: int) -> str:
 
 
 def _expected(root: str, pages: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     for n in range(pages):
-        found.append({"title": f"Book {n}", "on": f"{root}/list/{n}"})
-        found.append({"author": f"Author {n}", "from": f"{root}/list/{n}"})
-    return [*found, {"gone": f"{root}/list/{pages}", "why": "status 404"}]
+        items.append({"title": f"Book {n}", "on": f"{root}/list/{n}"})
+        items.append({"author": f"Author {n}", "from": f"{root}/list/{n}"})
+    return [*items, {"gone": f"{root}/list/{pages}", "why": "status 404"}]
 
 
 def _items(path: Path) -> list[dict[str, Any]]:
@@ -81,24 +81,24 @@ def _items(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
 
 
-def _same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
-    assert sorted(map(json.dumps, got)) == sorted(map(json.dumps, wanted))
+def _same(items: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert sorted(map(json.dumps, items)) == sorted(map(json.dumps, expected))
 
 
 @pytest.mark.smoke
 def test_a_spider_yields_items_and_requests(site: Site, shell: Shell) -> None:
     root = _shelf(site, 4)
-    ran = shell.crawl(
+    result = shell.crawl(
         f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--out", "b.db", "--out", "b.jsonl"
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     _same(_items(shell.folder / "b.db"), _expected(root, 4))
     _same(_items(shell.folder / "b.jsonl"), _expected(root, 4))
     rows = shell.rows("b.db")
     assert set(rows) == {f"{root}/{kind}/{n}" for kind in ("list", "author") for n in range(4)} | {f"{root}/list/4"}
     assert {row["spider"] for row in rows.values()} == {"Books"}
     # What it prints, without the end of a line, hides no report of its worker.
-    assert '"cpu_seconds"' not in ran.err
+    assert '"cpu_seconds"' not in result.err
     judge = site.judge(root.removeprefix("http://"))
     assert not judge.impolite(0.02)
     assert not any(request.path.startswith("/other/") for request in site.requests(root.removeprefix("http://")))
@@ -110,8 +110,8 @@ def test_without_urls_a_crawl_starts_at_the_start_urls_of_the_spider(site: Site,
         f"from books import Books\nimport shoal\n\nclass Mine(Books):\n    name = 'my-books'\n\n    def start(self):\n"
         f"        yield shoal.Follow(url='{root}/author/0', callback='author', data={{'list': 'start'}})\n"
     )
-    ran = shell.crawl("--spider", "mine.py:Mine", "--delay", "0", "--out", "b.jsonl", "--name", "mine")
-    assert ran.code == 0, ran.err
+    result = shell.crawl("--spider", "mine.py:Mine", "--delay", "0", "--out", "b.jsonl", "--name", "mine")
+    assert result.code == 0, result.err
     assert _items(shell.folder / "b.jsonl") == [{"author": "Author 0", "from": "start"}]
     assert shell.counts("mine")["limits"]["spider"] == "my-books"
 
@@ -126,9 +126,9 @@ def test_two_spiders_with_separate_workers_serve_one_crawl(site: Site, shell: Sh
             "--out", "b.jsonl", "--workers", "1", *where, *LOCAL,
         )  # fmt: skip
         # Lists are read; no worker has the spider of the authors, which the command and the status report.
-        crawl.until_said("waiting: no worker has spider Authors")
-        told = shell.counts("two", *where)
-        assert told["waiting"] == ["waiting: no worker has spider Authors"]
+        crawl.wait_for_output("waiting: no worker has spider Authors")
+        status = shell.counts("two", *where)
+        assert status["waiting"] == ["waiting: no worker has spider Authors"]
         assert not any("author" in request.path for request in site.requests(root.removeprefix("http://")))
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
@@ -136,10 +136,10 @@ def test_two_spiders_with_separate_workers_serve_one_crawl(site: Site, shell: Sh
         other = Shell(elsewhere)
         try:
             other.start("worker", "--spider", "people.py:Authors", "--workers", "1", *where, *LOCAL)
-            ran = crawl.end()
+            result = crawl.end()
         finally:
             other.close()
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     _same(_items(shell.folder / "b.jsonl"), _expected(root, 3))
     assert not site.judge(root.removeprefix("http://")).impolite(0.02)
 
@@ -151,15 +151,15 @@ def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: S
     spider += "        if page.title == 'Author 1':\n            raise KeyError('one')\n"
     spider += "        return {'author': page.title, 'from': page.data['list']}\n"
     (shell.folder / "bad.py").write_text(spider)
-    ran = shell.crawl(f"{root}/list/0", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.db", "--name", "bad")
-    assert ran.code == 0, ran.err
-    wanted = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
+    result = shell.crawl(f"{root}/list/0", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.db", "--name", "bad")
+    assert result.code == 0, result.err
+    expected = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
     # The spider gets its own failures, too.
-    _same(_items(shell.folder / "b.db"), [*wanted, {"gone": f"{root}/author/1", "why": "spider: KeyError"}])
+    _same(_items(shell.folder / "b.db"), [*expected, {"gone": f"{root}/author/1", "why": "spider: KeyError"}])
     error = shell.rows("b.db")[f"{root}/author/1"]["error"]
     assert error.startswith("spider: KeyError\nTraceback")
     assert "bad.py" in error
-    assert "KeyError: 'one'" in ran.err
+    assert "KeyError: 'one'" in result.err
     assert shell.counts("bad")["failed"] == {"spider: KeyError": 1, "status 404": 1}
 
 
@@ -168,11 +168,11 @@ def test_a_spider_that_ends_its_process_is_detected_and_its_page_fails(site: Sit
     spider = "import os\nfrom books import Books\n\nclass Deadly(Books):\n    async def author(self, page):\n"
     spider += "        if page.title == 'Author 1':\n            os.abort()\n        return {'author': page.title}\n"
     (shell.folder / "deadly.py").write_text(spider)
-    ran = shell.crawl(
+    result = shell.crawl(
         f"{root}/list/0", "--spider", "deadly.py:Deadly", "--delay", "0", "--workers", "1", "--out", "b.db",
         "--name", "d", seconds=90,
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     assert shell.counts("d")["failed"] == {"poison": 1, "status 404": 1}
     assert len(_items(shell.folder / "b.db")) == 4
 
@@ -182,19 +182,19 @@ def test_a_killed_crawl_with_a_spider_is_resumed_and_loses_and_repeats_nothing(s
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.03", "--name", "k", *LOCAL)
     outputs = ("--out", "b.db", "--out", "b.jsonl", "--workers", "2")
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("Starting crawl")
+    crawl.wait_for_output("Starting crawl")
     host = root.removeprefix("http://")
     wait_until(lambda: len(site.requests(host)) > 20, "some pages are fetched")
     pids = [*crawl.workers(), crawl.process.pid]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     crawl.process.wait()
-    ran = shell.run("crawl", "--name", "k", *LOCAL)
-    assert ran.code == 2
-    assert "uses the spider Books; pass --spider FILE.py:Books" in ran.err
-    ran = shell.run(*typed, *outputs, seconds=120)
-    assert ran.code == 0, ran.err
-    assert "Resuming crawl" in ran.err
+    result = shell.run("crawl", "--name", "k", *LOCAL)
+    assert result.code == 2
+    assert "uses the spider Books; pass --spider FILE.py:Books" in result.err
+    result = shell.run(*typed, *outputs, seconds=120)
+    assert result.code == 0, result.err
+    assert "Resuming crawl" in result.err
     _same(_items(shell.folder / "b.db"), _expected(root, 40))
     _same(_items(shell.folder / "b.jsonl"), _expected(root, 40))
     assert not site.judge(host).impolite(0.03)
@@ -208,46 +208,46 @@ def test_requests_of_a_spider_obey_the_scope_and_robots_txt(site: Site, shell: S
         here, "/list/2", page(body='<a class=next href="/list/3">3</a>', head="<meta name=robots content=nofollow>")
     )
     site.at(here, "/robots.txt", robots("User-agent: *\nDisallow: /no\n"))
-    ran = shell.crawl(f"http://{here}/list/0", "--spider", "books.py:Books", "--delay", "0", "--out", "b.db")
-    assert ran.code == 0, ran.err
+    result = shell.crawl(f"http://{here}/list/0", "--spider", "books.py:Books", "--delay", "0", "--out", "b.db")
+    assert result.code == 0, result.err
     assert {request.path for request in site.requests(here)} == {"/robots.txt", "/list/0", "/list/2"}
     assert not site.requests(there)
 
 
 @pytest.mark.parametrize(
-    ("spider", "told"),
+    ("spider", "sentence"),
     [
         ("books.py:Bokks", "No spider Bokks in books.py; it has Books, Authors."),
         ("none.py:Books", "Spider file not found"),
         ("books.py", "use FILE.py:Class"),
     ],
 )
-def test_a_missing_spider_is_reported_in_one_sentence(shell: Shell, spider: str, told: str) -> None:
+def test_a_missing_spider_is_reported_in_one_sentence(shell: Shell, spider: str, sentence: str) -> None:
     for command in (("crawl", "http://127.0.0.1:1/"), ("worker",)):
-        ran = shell.run(*command, "--spider", spider)
-        assert ran.code == 2, ran.err
-        assert told in ran.err
-        assert ran.err.count("\n") == 1
+        result = shell.run(*command, "--spider", spider)
+        assert result.code == 2, result.err
+        assert sentence in result.err
+        assert result.err.count("\n") == 1
     assert not (shell.folder / ".shoal").exists()
 
 
 def test_spiders_are_registered_by_name_in_the_settings(site: Site, shell: Shell) -> None:
     root = _shelf(site, 1)
     (shell.folder / "shoal.toml").write_text('[spiders]\nshelf = "books.py:Books"\n[outputs]\nmine = "items.jsonl"\n')
-    ran = shell.crawl(f"{root}/list/0", "--spider", "shelf", "--delay", "0", "--out", "mine", "--name", "r")
-    assert ran.code == 0, ran.err
+    result = shell.crawl(f"{root}/list/0", "--spider", "shelf", "--delay", "0", "--out", "mine", "--name", "r")
+    assert result.code == 0, result.err
     _same(_items(shell.folder / "items.jsonl"), _expected(root, 1))
-    told = shell.counts("r")
-    assert (told["limits"]["spider"], told["policy"]["outputs"]) == ("shelf", ["mine"])
+    status = shell.counts("r")
+    assert (status["limits"]["spider"], status["policy"]["outputs"]) == ("shelf", ["mine"])
 
 
 def test_a_spider_that_another_spider_sends_pages_to_is_found_if_registered(site: Site, shell: Shell) -> None:
     root = _shelf(site, 2)
     shell.environ["TO"] = "people"
     (shell.folder / "shoal.toml").write_text('[spiders]\npeople = "books.py:Authors"\n')
-    ran = shell.crawl(f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0", "--out", "items.jsonl")
-    assert ran.code == 0, ran.err
-    assert "waiting" not in ran.err
+    result = shell.crawl(f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0", "--out", "items.jsonl")
+    assert result.code == 0, result.err
+    assert "waiting" not in result.err
     _same(_items(shell.folder / "items.jsonl"), _expected(root, 2))
 
 
@@ -281,19 +281,19 @@ def test_no_error_of_a_spider_ends_a_worker(site: Site, shell: Shell) -> None:
         site.at(host, f"/{what}", page())
     (shell.folder / "bad.py").write_text(BAD)
     name = "b" * 100
-    ran = shell.crawl(
+    result = shell.crawl(
         f"http://{host}/", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.jsonl", "--name", name,
         "--workers", "1",
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     assert shell.counts(name)["failed"] == {
         "spider: CancelledError": 1, "spider: InvalidVisit": 2, "spider: SystemExit": 1, "spider: no branch": 1,
     }  # fmt: skip
     assert len(_items(shell.folder / "b.jsonl")) == 2
     assert len(site.requests(host)) == 8
     # One sentence where no line of the spider raised it.
-    assert "\nshoal.errors.InvalidVisit: callback of a follow-up is of type function" in ran.err
-    assert "_carried" not in ran.err
+    assert "\nshoal.errors.InvalidVisit: callback of a follow-up is of type function" in result.err
+    assert "_carried" not in result.err
 
 
 ODD = """
@@ -319,24 +319,24 @@ def test_a_followed_url_may_be_relative_and_an_invalid_one_is_reported(site: Sit
     for path in ("/shelf/a?x=1", "/shelf/b", "/shelf/nobody"):
         site.at(host, path, page())
     (shell.folder / "odd.py").write_text(ODD)
-    ran = shell.crawl(
+    result = shell.crawl(
         f"http://{host}/shelf/", "--spider", "odd.py:Odd", "--delay", "0", "--out", "b.jsonl", "--name", "odd"
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     root = f"http://{host}/shelf/"
     gone = {"gone": f"{root}nobody", "why": "spider: no method nobody"}
     _same(_items(shell.folder / "b.jsonl"), [*({"url": f"{root}{path}"} for path in ("", "a?x=1", "b")), gone])
     assert shell.counts("odd")["failed"] == {"spider: no method nobody": 1}
-    assert "Spider Odd: the follow-ups of failed() are ignored" in ran.err
+    assert "Spider Odd: the follow-ups of failed() are ignored" in result.err
     assert not any(request.path == "/instead" for request in site.requests(host))
 
 
 def test_a_worker_with_two_spiders_of_one_name_is_refused(shell: Shell) -> None:
     (shell.folder / "more.py").write_text(BOOKS)
-    ran = shell.run("worker", "--spider", "books.py:Books", "--spider", "more.py:Books")
-    assert ran.code == 2, ran.err
-    assert "Two spiders are named Books: " in ran.err
-    assert ran.err.count("\n") == 1
+    result = shell.run("worker", "--spider", "books.py:Books", "--spider", "more.py:Books")
+    assert result.code == 2, result.err
+    assert "Two spiders are named Books: " in result.err
+    assert result.err.count("\n") == 1
     assert not (shell.folder / ".shoal").exists()
 
 
@@ -347,8 +347,8 @@ def test_redirects_too_long_for_an_entry_end_with_a_reason(site: Site, shell: Sh
     for n in range(1, 9):
         site.at(host, f"/r{n}?{long}", redirect(f"/r{n + 1}?{long}"))
     site.at(host, "/good", page())
-    ran = shell.crawl(f"http://{host}/r0", f"http://{host}/good", "--delay", "0", "--workers", "1", "--name", "r")
-    assert ran.code == 0, ran.err
+    result = shell.crawl(f"http://{host}/r0", f"http://{host}/good", "--delay", "0", "--workers", "1", "--name", "r")
+    assert result.code == 0, result.err
     assert shell.counts("r")["failed"] == {"redirects too long": 1}
 
 
@@ -358,16 +358,16 @@ def test_a_killed_crawl_is_resumed_with_its_branches(site: Site, shell: Shell) -
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--name", "k", *LOCAL)
     outputs = ("--out", "b.jsonl", "--workers", "1")
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("waiting: no worker has spider Authors")
+    crawl.wait_for_output("waiting: no worker has spider Authors")
     for pid in [*crawl.workers(), crawl.process.pid]:
         os.kill(pid, signal.SIGKILL)
     crawl.process.wait()
     # In an embedded store an interrupted crawl is paused, but not one that is resumed.
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("Resuming crawl")
+    crawl.wait_for_output("Resuming crawl")
     shell.start("worker", "--spider", "books.py:Authors", "--workers", "1", *LOCAL)
-    ran = crawl.end()
-    assert ran.code == 0, ran.err
-    assert "interrupted" not in ran.err
+    result = crawl.end()
+    assert result.code == 0, result.err
+    assert "interrupted" not in result.err
     _same(_items(shell.folder / "b.jsonl"), _expected(root, 12))
     assert not site.judge(root.removeprefix("http://")).impolite(0.02)

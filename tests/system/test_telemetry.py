@@ -17,9 +17,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.servers import free_port
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 PHASES = ["lease", "robots", "delay", "fetch", "parse", "links", "write", "acknowledge"]
@@ -34,7 +34,7 @@ class Probe(Spider):
 
 
 def attributes(values: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in values}
+    return {attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value")) for attribute in values}
 
 
 @dataclass
@@ -114,13 +114,13 @@ def test_a_visit_is_one_trace_whose_spans_follow_each_other(site: Site, shell: S
         site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
     site.at(first, "/", page("/a", "/private", "/gone", f"http://{second}/"))
     site.at(first, "/a", page())
-    site.at(first, "/gone", Answer(status=404))
-    site.at(second, "/", Answer(body="<title>slow</title>", after=0.2))
+    site.at(first, "/gone", Response(status=404))
+    site.at(second, "/", Response(body="<title>slow</title>", after=0.2))
     with collecting() as collector:
         shell.environ = {"SHOAL_TELEMETRY_URL": collector.url, "SHOAL_TELEMETRY_TRACES": "1"}
-        ran = shell.crawl(f"http://{first}/", "--scope", "any", "--delay", "0.1", "--workers", "1", "--name", "traced",
-                          "--out", "pages.db")  # fmt: skip
-    assert ran.code == 0, ran.err
+        result = shell.crawl(f"http://{first}/", "--scope", "any", "--delay", "0.1", "--workers", "1",
+                             "--name", "traced", "--out", "pages.db")  # fmt: skip
+    assert result.code == 0, result.err
     traces = collector.traces()
     assert set(traces) == {f"http://{first}{path}" for path in ("/", "/a", "/private", "/gone")} | {f"http://{second}/"}
     assert collector.services == {"shoal"}
@@ -140,7 +140,7 @@ def test_a_visit_is_one_trace_whose_spans_follow_each_other(site: Site, shell: S
     assert details[f"http://{first}/private"]["shoal.reason"] == "robots.txt"
     assert details[f"http://{first}/gone"]["shoal.outcome"] == "failed"
     assert traces[f"http://{first}/gone"][0].status.code == 2
-    # The slow answer is in the span that waited for it.
+    # The slow response is in the span that waited for it.
     (fetch,) = (span for span in traces[f"http://{second}/"] if span.name == "fetch")
     assert fetch.end_time_unix_nano - fetch.start_time_unix_nano >= 200e6
     assert collector.metrics["shoal.worker.pages", ""] == 3
@@ -153,8 +153,8 @@ def test_a_share_of_the_visits_is_traced_and_all_are_counted(site: Site, shell: 
     tree = site.plant(200, site.take(4))
     with collecting() as collector:
         shell.environ = {"SHOAL_TELEMETRY_URL": collector.url, "SHOAL_TELEMETRY_TRACES": "0.2"}
-        ran = shell.crawl(tree.url(0), "--scope", "any", "--delay", "0", "--workers", "1", "--out", "pages.db")
-    assert ran.code == 0, ran.err
+        result = shell.crawl(tree.url(0), "--scope", "any", "--delay", "0", "--workers", "1", "--out", "pages.db")
+    assert result.code == 0, result.err
     assert len(shell.rows()) == 200
     assert collector.metrics["shoal.worker.pages", ""] == 200
     # Six standard deviations of 40.
@@ -169,10 +169,10 @@ def test_disabled_telemetry_is_not_imported_and_a_missing_collector_is_not_an_er
     tree = site.plant(20, site.take(1))
     (tmp_path / "probe.py").write_text(PROBE)
     shell.environ = {"SHOAL_TELEMETRY_URL": url.format(port=free_port()), "SHOAL_TELEMETRY_TRACES": "1"}
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider", "probe.py:Probe", tree.url(0), "--delay", "0", "--workers", "1", "--out", "items.jsonl"
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     items = (tmp_path / "items.jsonl").read_text().splitlines()
     assert items
     assert all(f'"telemetry":{str(bool(url)).lower()}' in line.replace(" ", "") for line in items), items[0]

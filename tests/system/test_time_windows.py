@@ -12,9 +12,9 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.time_windows import keep_to_windows, time_windows_of
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 def _at(text: str) -> float:
@@ -46,9 +46,9 @@ def test_a_window_is_open_from_its_start_to_its_end(between: str, moment: str, i
 def test_an_invalid_time_of_day_is_refused_with_an_example(text: str, shell: Shell) -> None:
     with pytest.raises(InvalidLimit, match="between is"):
         time_windows_of(text)
-    ran = shell.call("crawl", "http://a.example/", "--between", text)
-    assert ran.code == 2
-    assert "between is" in ran.err
+    result = shell.call("crawl", "http://a.example/", "--between", text)
+    assert result.code == 2
+    assert "between is" in result.err
 
 
 async def test_a_crawl_is_paused_and_resumed_by_the_stores_clock(tmp_path: object) -> None:
@@ -79,7 +79,7 @@ def test_a_crawl_sends_nothing_outside_of_its_time_window(site: Site, shell: She
         "crawl", f"http://{host}/", "--name", "n", "--delay", "0", "--between", f"{later}-{end} UTC",
         "--allow-network", "127.0.0.0/8",
     )  # fmt: skip
-    running.until_said(f"Crawl n waits until {later} (--between).")
+    running.wait_for_output(f"Crawl n waits until {later} (--between).")
     assert site.requests(host) == []
     assert running.end(signal.SIGINT).code == 130
     assert site.requests(host) == []

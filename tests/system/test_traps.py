@@ -17,10 +17,10 @@ from shoal.settings import load
 from shoal.urls.traps import DomainHosts
 from shoal.worker.worker import Worker
 from tests.servers import WAIT_SECONDS
-from tests.site.answers import Answers, page
 from tests.site.log import Request
+from tests.site.responses import Responses, page
 from tests.site.site import serving
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 pytestmark = pytest.mark.full
 
@@ -31,14 +31,14 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as one:
-        yield one
+    with open_crawls(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as opened:
+        yield opened
 
 
 def crawled(crawls: Crawls, host: str, **policy: Any) -> list[str]:
     """The requests to a host by a crawl that ends by itself."""
     crawls.run(f"http://{host}/", delay_seconds=0.0, delay_factor=0.0, seconds=60, **policy)
-    return [one.path for one in crawls.site.requests(host) if not one.is_robots]
+    return [request.path for request in crawls.site.requests(host) if not request.is_robots]
 
 
 @pytest.mark.parametrize("form", ["/calendar/{}/{:02}/", "/?date={}-{:02}-01", "/events?year={}&month={}"])
@@ -46,24 +46,24 @@ def test_the_crawl_of_an_endless_calendar_ends(crawls: Crawls, form: str) -> Non
     (host,) = crawls.site.take()
     paths = [form.format(*month) for month in MONTHS]
     triples = zip(paths, paths[1:], paths[2:], strict=False)
-    crawls.site.tell(
-        Answers(host, "/", (page(paths[6 * 12]),)),
-        *(Answers(host, path, (page(before, after),)) for before, path, after in triples),
+    crawls.site.send(
+        Responses(host, "/", (page(paths[6 * 12]),)),
+        *(Responses(host, path, (page(before, after),)) for before, path, after in triples),
     )
-    asked = crawled(crawls, host)
+    requested = crawled(crawls, host)
     # From 2020 to the year after next, and not a century.
-    assert paths[6 * 12] in asked
-    assert 80 < len(asked) < 500
-    assert form.format(2100, 5) not in asked
+    assert paths[6 * 12] in requested
+    assert 80 < len(requested) < 500
+    assert form.format(2100, 5) not in requested
 
 
 def test_the_crawl_of_endlessly_nested_folders_ends(crawls: Crawls) -> None:
     """Every page is found, whatever its path, and has links that are deeper: wrong relative links, soft 404s."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "*", page("a/b/", "a/"))
-    asked = crawled(crawls, host)
-    assert "/a/b/" in asked
-    assert len(asked) < 500
+    requested = crawled(crawls, host)
+    assert "/a/b/" in requested
+    assert len(requested) < 500
 
 
 @pytest.mark.smoke
@@ -81,10 +81,10 @@ def test_a_session_id_in_every_link_creates_no_new_pages(crawls: Crawls) -> None
     sessions = (f"{n:032x}" for n in itertools.count())
 
     def links(path: str) -> tuple[str, ...]:
-        one = next(sessions)
+        session = next(sessions)
         return (
-            f"{path};jsessionid={one}", f"{path}?PHPSESSID={one}", f"{path}?utm_source={one}&fbclid={one}",
-            f"/other;jsessionid={one}?id=1",
+            f"{path};jsessionid={session}", f"{path}?PHPSESSID={session}",
+            f"{path}?utm_source={session}&fbclid={session}", f"/other;jsessionid={session}?id=1",
         )  # fmt: skip
 
     for path in ("/", "/page", "/other?id=1"):
@@ -105,8 +105,8 @@ def test_without_trap_detection_traps_are_followed(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     every = ["/list?" + "&".join(order) for order in itertools.permutations(["a=1", "b=2", "c=3"])]
     crawls.site.at(host, "*", page(*every, "/x/x/x/x/", "/x?utm_source=1"))
-    asked = crawled(crawls, host, traps=False, drop_parameters=())
-    assert len(asked) == 1 + 6 + 1 + 1
+    requested = crawled(crawls, host, traps=False, drop_parameters=())
+    assert len(requested) == 1 + 6 + 1 + 1
 
 
 def memory(pid: int) -> int:
@@ -157,7 +157,7 @@ async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch:
     with serving(tmp_path, hosts=1) as site:
         names = [site.name(f"h{n}.trap.example") for n in range(120)]
         links = [f"http://{name}/" for name in names]
-        site.tell(*(Answers(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
+        site.send(*(Responses(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
         flags = {"store.folder": str(tmp_path / "store"), "fetch.allow_networks": "127.0.0.0/8"}
         settings = load(environ={}, flags=flags).settings
         frontier = await Frontier.from_settings(settings)
@@ -167,10 +167,10 @@ async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch:
         worker = Worker(frontier, settings, resolver=resolve)
         running = asyncio.create_task(worker.run())
         async with asyncio.timeout(WAIT_SECONDS):
-            while not await frontier.crawls.finished("c"):  # noqa: ASYNC110 - the store does not tell
+            while not await frontier.crawls.finished("c"):  # noqa: ASYNC110 - the store sends no event
                 await asyncio.sleep(0.05)
         worker.stop()
         await running
         await frontier.close()
-        assert len({one.host for one in site.requests()}) == 30
+        assert len({request.host for request in site.requests()}) == 30
         assert worker.report.trapped["trap: subdomains"] > 0

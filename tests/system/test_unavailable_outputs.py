@@ -12,7 +12,7 @@ import pytest
 from tests.servers import Server, server, wait_until
 from tests.site.site import Site
 from tests.site.tree import Tree
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = pytest.mark.full
 
@@ -21,8 +21,8 @@ NAME = "items"
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "output") as one:
-        yield one
+    with server(tmp_path / "output") as valkey:
+        yield valkey
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ def fleet(shell: Shell, store: Server) -> Running:
 
 def start(shell: Shell, store: Server) -> Running:
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
+    worker.wait_for_output("1 worker on")
     return worker
 
 
 def submit(shell: Shell, store: Server, name: str, tree: Tree, output: str) -> None:
-    ran = shell.run(
+    result = shell.run(
         "submit", tree.url(0), "--store", store.url, "--name", name, "--delay", "0.2", "--scope", "any", "--out", output
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
 
 
 def stored(output: Server) -> list[str]:
@@ -55,19 +55,19 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     submit(shell, store, "far", far, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is available again: ")
-    told = shell.counts("far", "--store", store.url)
-    assert (told["state"], told["why"]) == ("paused", "output unavailable")
+    fleet.wait_for_output("Crawl far is paused until its output is available again: ")
+    status = shell.counts("far", "--store", store.url)
+    assert (status["state"], status["why"]) == ("paused", "output unavailable")
     submit(shell, store, "near", near, "near.db")
     wait_until(lambda: shell.counts("near", "--store", store.url)["state"] == "finished", "the other one ends")
     assert set(shell.rows("near.db")) == set(near.walk())
     # An operator resumes it too early: it waits again, and requests no page that it cannot store.
-    asked = len(site.requests(*hosts[:3]))
+    before = len(site.requests(*hosts[:3]))
     assert shell.run("resume", "far", "--store", store.url).code == 0
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
-    assert len(site.requests(*hosts[:3])) == asked
+    assert len(site.requests(*hosts[:3])) == before
     output.start()
-    fleet.until_said("Crawl far is resumed: its output is available again.")
+    fleet.wait_for_output("Crawl far is resumed: its output is available again.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     # A list gets a record at least once. Nothing was requested twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())
@@ -84,7 +84,7 @@ def test_a_crawl_resumes_after_the_worker_that_paused_it_has_died(
     submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is available again: ")
+    fleet.wait_for_output("Crawl far is paused until its output is available again: ")
     assert fleet.end(signal.SIGKILL).code == -9
     output.start()
     again = start(shell, store)
@@ -100,13 +100,13 @@ def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is available again: ")
+    fleet.wait_for_output("Crawl far is paused until its output is available again: ")
     assert shell.run("pause", "far", "--store", store.url).code == 0
     output.start()
-    fleet.until_said("its output is back.")
+    fleet.wait_for_output("its output is available again.")
     wait_until(lambda: len(set(stored(output))) > 1, "what was kept is stored")
-    told = shell.counts("far", "--store", store.url)
-    assert (told["state"], told["why"]) == ("paused", "")
+    status = shell.counts("far", "--store", store.url)
+    assert (status["state"], status["why"]) == ("paused", "")
     assert shell.run("resume", "far", "--store", store.url).code == 0
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     assert set(stored(output)) == set(tree.walk())

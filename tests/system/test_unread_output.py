@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from tests.servers import WAIT_SECONDS, Server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Shell
+from tests.system.shell import LOCAL, ROOT, Shell
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
@@ -54,8 +54,8 @@ def test_workers_of_a_suspended_supervisor_keep_working(site: Site, shell: Shell
     running.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: len(site.requests(host)) > 12, "all pages are fetched")
     running.process.send_signal(signal.SIGCONT)
-    ran = running.end()
-    assert ran.code == 0, ran.err
+    result = running.end()
+    assert result.code == 0, result.err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of other systems have other buffers")
@@ -97,8 +97,8 @@ def test_the_hosts_of_a_worker_with_a_blocked_event_loop_are_taken_over(
     worker = shell.start("worker", *spider)
     wait_until(lambda: len(site.requests(other)) >= 7, "another worker requests the other host")
     (shell.folder / "go").touch()
-    ran = running.end()
-    assert ran.code == 0, ran.err
+    result = running.end()
+    assert result.code == 0, result.err
     assert set(shell.rows("items.db")) == tree.walk() | {f"http://{blocked}/block"}
     # The page that took so long was not repeated: its lease was renewed.
     assert sum(request.path == "/block" for request in site.requests(blocked)) == 1

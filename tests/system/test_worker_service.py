@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.api.served import served
+from tests.api.process import serve_api
 from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -41,10 +41,10 @@ class Manager:
         return self.messages
 
     def until(self, **fields: str) -> None:
-        def told() -> bool:
+        def is_received() -> bool:
             return any(fields.items() <= message.items() for message in self.read())
 
-        wait_until(told, f"{fields} in {self.messages[-5:]}")
+        wait_until(is_received, f"{fields} in {self.messages[-5:]}")
 
 
 @pytest.fixture
@@ -70,19 +70,19 @@ def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 
 def submit(shell: Shell, store: Server, *args: object) -> str:
-    ran = shell.run("submit", "--store", store.url, "--scope", "any", *args)
-    assert ran.code == 0, ran.err
-    return ran.out.strip()
+    result = shell.run("submit", "--store", store.url, "--scope", "any", *args)
+    assert result.code == 0, result.err
+    return result.out.strip()
 
 
 def test_a_worker_until_idle_finishes_all_crawls_and_stops(site: Site, store: Server, shell: Shell) -> None:
     hosts = site.take(3)
     tree = site.plant(30, hosts)
     crawl = submit(shell, store, tree.url(0), "--delay", "0.05", "--out", shell.folder / "pages.jsonl")
-    ran = shell.run("worker", "--store", store.url, *LOCAL, "--workers", "2", "--until-idle")
-    assert ran.code == 0, ran.err
-    assert "Stopping, nothing is left to do" in ran.err
-    assert "\nStored 30 pages" in ran.err
+    result = shell.run("worker", "--store", store.url, *LOCAL, "--workers", "2", "--until-idle")
+    assert result.code == 0, result.err
+    assert "Stopping, nothing is left to do" in result.err
+    assert "\nStored 30 pages" in result.err
     shown = shell.counts(crawl, "--store", store.url)
     assert shown["state"] == "finished"
     assert not site.judge(*hosts).impolite(0.05)
@@ -90,16 +90,16 @@ def test_a_worker_until_idle_finishes_all_crawls_and_stops(site: Site, store: Se
 
 
 def test_a_worker_until_idle_stops_at_once_on_an_empty_store(store: Server, shell: Shell) -> None:
-    ran = shell.run("worker", "--store", store.url, "--workers", "1", "--until-idle")
-    assert (ran.code, "\nStored 0 pages" in ran.err) == (0, True), ran.err
+    result = shell.run("worker", "--store", store.url, "--workers", "1", "--until-idle")
+    assert (result.code, "\nStored 0 pages" in result.err) == (0, True), result.err
 
 
 def test_a_worker_until_idle_waits_for_a_cooling_host(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(3, [host])
     submit(shell, store, tree.url(0), "--delay", "2", "--out", shell.folder / "pages.jsonl")
-    ran = shell.run("worker", "--store", store.url, *LOCAL, "--workers", "1", "--until-idle")
-    assert "\nStored 3 pages" in ran.err
+    result = shell.run("worker", "--store", store.url, *LOCAL, "--workers", "1", "--until-idle")
+    assert "\nStored 3 pages" in result.err
     assert not site.judge(host).impolite(2)
 
 
@@ -107,9 +107,9 @@ def test_a_worker_stops_after_its_time_and_has_released_its_leases(site: Site, s
     (host,) = site.take()
     tree = site.plant(20, [host])
     crawl = submit(shell, store, tree.url(0), "--delay", "60", "--out", shell.folder / "pages.jsonl")
-    ran = shell.run("worker", "--store", store.url, *LOCAL, "--workers", "1", "--for", "4s", "--until-idle")
-    assert ran.code == 0, ran.err
-    assert "Stopping after the time of --for" in ran.err
+    result = shell.run("worker", "--store", store.url, *LOCAL, "--workers", "1", "--for", "4s", "--until-idle")
+    assert result.code == 0, result.err
+    assert "Stopping after the time of --for" in result.err
     counts = shell.counts(crawl, "--store", store.url)["counts"]
     assert counts["leased"] == 0
     assert counts["waiting"] > 0
@@ -158,19 +158,19 @@ def test_the_health_command_checks_workers_and_servers(store: Server, shell: She
     assert (stuck.code, "No report from " in stuck.err) == (1, True), stuck.err
     os.kill(pid, signal.SIGCONT)
     assert worker.end(signal.SIGTERM).code == 0
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         assert shell.run("health", "--port", str(api.port)).out == "alive\n"
-        # Nobody answers on the port of workers any more: the next one is the server's.
+        # No worker listens on the port of workers any more: the next port is that of the server.
         shell.environ["SHOAL_API_PORT"] = str(api.port)
         assert shell.run("health", "--ready").out == "ready\n"
 
 
 def test_an_address_for_health_checks_that_is_in_use_is_an_error(store: Server, shell: Shell) -> None:
-    ran = shell.run("worker", "--store", store.url, "--health", f"127.0.0.1:{store.port}")
-    assert ran.code == 2, ran.err
-    assert f"Cannot answer health checks at 127.0.0.1:{store.port}: Address already in use." in ran.err
-    ran = shell.run("worker", "--store", store.url, "--health", "everywhere")
-    assert "but must be empty, a port like 8081, or an address and a port like 0.0.0.0:8081" in ran.err
+    result = shell.run("worker", "--store", store.url, "--health", f"127.0.0.1:{store.port}")
+    assert result.code == 2, result.err
+    assert f"Cannot answer health checks at 127.0.0.1:{store.port}: Address already in use." in result.err
+    result = shell.run("worker", "--store", store.url, "--health", "everywhere")
+    assert "but must be empty, a port like 8081, or an address and a port like 0.0.0.0:8081" in result.err
 
 
 def test_systemd_is_notified_of_start_watchdog_and_end_of_workers(
@@ -202,7 +202,7 @@ def test_systemd_is_notified_of_start_watchdog_and_end_of_the_api(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", manager.name)
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         manager.until(READY="1", STATUS=f"Serving {store.url} at {api.url}")
         manager.until(WATCHDOG="1")
     manager.until(STOPPING="1")

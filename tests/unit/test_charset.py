@@ -44,9 +44,9 @@ def test_the_prescan_finds_what_html5lib_finds() -> None:
     assert len(cases) > 80
     wrong = []
     for data, expected in cases:
-        found = charset(data)
-        if found != expected:
-            wrong.append((data, expected, found))
+        name = charset(data)
+        if name != expected:
+            wrong.append((data, expected, name))
     assert not wrong
 
 
@@ -54,14 +54,14 @@ def test_a_declaration_takes_effect_where_it_does_in_browsers() -> None:
     wrong, right = [], 0
     for path in sorted(_present(WPT).glob("*.html")):
         page = path.read_bytes()
-        said = re.search(rb'assert_equals\(document.characterSet, "([^"]+)"\)', page)
+        declared = re.search(rb'assert_equals\(document.characterSet, "([^"]+)"\)', page)
         # "match" with the reference page, which shows a windows-1251 letter, or "mismatch" with it
         shown = re.search(rb'rel="?(match|mismatch)"?', page) if b"\xe6" in page else None
         # Declarations written by scripts are left out: Shoal runs none.
-        if path.stem in OTHERWISE or b"document.write" in page or not (said or shown):
+        if path.stem in OTHERWISE or b"document.write" in page or not (declared or shown):
             continue
-        if said:
-            good = charset(page) == said[1].decode().lower()
+        if declared:
+            good = charset(page) == declared[1].decode().lower()
         else:
             good = ("Test: ж" in parse(page, url="http://a.example/").text) == (
                 shown is not None and shown[1] == b"match"

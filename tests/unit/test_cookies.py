@@ -19,7 +19,7 @@ def _sent(jar: cookies.Jar, url: str, now: float = NOW) -> str:
 
 
 @pytest.mark.parametrize(
-    ("set_at", "header", "asked", "sent"),
+    ("set_at", "header", "url", "sent"),
     [
         ("https://a.example/", "sid=1", "https://a.example/x", True),
         ("https://a.example/", "sid=1", "https://b.a.example/x", False),
@@ -63,8 +63,8 @@ def _sent(jar: cookies.Jar, url: str, now: float = NOW) -> str:
         ("https://a.example/", "=", "https://a.example/", False),
     ],
 )  # fmt: skip
-def test_a_cookie_is_sent_only_to_matching_urls(set_at: str, header: str, asked: str, sent: bool) -> None:
-    assert bool(_sent(_after(set_at, header), asked)) is sent
+def test_a_cookie_is_sent_only_to_matching_urls(set_at: str, header: str, url: str, sent: bool) -> None:
+    assert bool(_sent(_after(set_at, header), url)) is sent
 
 
 def test_each_cookie_is_sent_once_in_the_order_of_the_standard() -> None:

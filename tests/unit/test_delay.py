@@ -36,8 +36,8 @@ THEN = 784111777.0
 def test_the_delay_is_the_largest_of_minimum_crawl_delay_and_response_time(
     configured: float, crawl_delay: float, response: float, factor: float, expected: float
 ) -> None:
-    found = delay_seconds(configured=configured, crawl_delay=crawl_delay, response_seconds=response, factor=factor)
-    assert found == expected
+    seconds = delay_seconds(configured=configured, crawl_delay=crawl_delay, response_seconds=response, factor=factor)
+    assert seconds == expected
 
 
 def test_delays_from_servers_are_bounded_and_delays_of_operators_are_not() -> None:
@@ -51,8 +51,8 @@ def test_delays_from_servers_are_bounded_and_delays_of_operators_are_not() -> No
 def test_no_measurement_lowers_the_delay_below_the_minimum(
     floor: float, crawl: float, took: float, factor: float
 ) -> None:
-    found = delay_seconds(configured=floor, crawl_delay=crawl, response_seconds=took, factor=factor)
-    assert floor <= found <= max(floor, MAX_ADAPTIVE_SECONDS)
+    seconds = delay_seconds(configured=floor, crawl_delay=crawl, response_seconds=took, factor=factor)
+    assert floor <= seconds <= max(floor, MAX_ADAPTIVE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_no_measurement_lowers_the_delay_below_the_minimum(
         ("Sun, 06 Nov 1994 08:50:37 GMT", 60.0),
         ("Sunday, 06-Nov-94 08:50:37 GMT", 60.0),
         ("Sun Nov  6 08:50:37 1994", 60.0),
-        # No HTTP date, but nobody can mistake it.
+        # Not an HTTP date, but unambiguous.
         ("Sun, 06 Nov 1994 09:50:37 +0100", 60.0),
         ("Sun, 06 Nov 1994 08:49:36 GMT", 0.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
@@ -98,8 +98,8 @@ def test_a_date_without_a_time_zone_is_gmt_in_any_local_time_zone(monkeypatch: p
 
 @given(st.one_of(st.text(max_size=80), st.text("0123456789 :,-+GMTSunNov", max_size=40)), st.floats(0, 1e11))
 def test_any_header_gives_a_time_within_a_day_or_nothing(value: str, now: float) -> None:
-    found = retry_after_seconds(value, now=now)
-    assert found is None or 0 <= found <= MAX_RETRY_AFTER_SECONDS
+    seconds = retry_after_seconds(value, now=now)
+    assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER_SECONDS
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(429, 7.0), (503, 7.0), (301, None), (200, None), (500, None)])

@@ -111,27 +111,27 @@ def lease(host: str, ahead_seconds: float, crawl: str = "docs") -> Lease:
 def test_a_worker_reports_its_slowest_host_until_the_host_is_done_or_given_up() -> None:
     outlook, report = Eta(), WorkerReport()
 
-    def told(now: float) -> dict[str, float]:
+    def ahead(now: float) -> dict[str, float]:
         outlook.fill(report, now)
         return report.ahead
 
     outlook.note(lease("slow", 100.0), 0.0)
     outlook.note(lease("quick", 5.0), 0.0)
     outlook.note(lease("other", 50.0, crawl="else"), 0.0)
-    assert told(10.0) == {"docs": 90.0, "else": 40.0}
-    # What the store says now is what counts, also when it is less.
+    assert ahead(10.0) == {"docs": 90.0, "else": 40.0}
+    # The newest value of the store counts, also if it is smaller.
     outlook.note(lease("slow", 60.0), 20.0)
-    assert told(20.0)["docs"] == 60.0
-    # A lease that says nothing changes nothing.
+    assert ahead(20.0)["docs"] == 60.0
+    # A lease without the value changes nothing.
     outlook.note(lease("slow", 0.0), 20.0)
-    assert told(20.0)["docs"] == 60.0
+    assert ahead(20.0)["docs"] == 60.0
     outlook.gone("slow")
-    assert told(20.0) == {"else": 30.0}
-    assert told(60.0) == {}
+    assert ahead(20.0) == {"else": 30.0}
+    assert ahead(60.0) == {}
     outlook.rests("busy", 70.0)
-    told(60.0)
+    ahead(60.0)
     assert report.backing_off == 1
-    told(71.0)
+    ahead(71.0)
     assert report.backing_off == 0
 
 
@@ -271,16 +271,16 @@ def test_a_graph_of_a_long_crawl_combines_several_seconds() -> None:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Any:
+def log_entries(capsys: pytest.CaptureFixture[str]) -> Any:
     console.set_renderer(json_log.render_json)
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     console.set_renderer(None)
 
 
-def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(said: Any) -> None:
+def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(log_entries: Any) -> None:
     console.report("Crawl a\n  begins    now", event="crawl.started", crawl="a", host="", worker=None)
     console.warn("Beware.")
-    first, second = said()
+    first, second = log_entries()
     assert len(first.pop("time")) == len("2026-03-01T12:00:00.123Z")
     assert first == {"level": "info", "event": "crawl.started", "crawl": "a", "message": "Crawl a begins now"}
     assert (second["level"], second["event"], second["message"]) == ("warning", "warning", "Beware.")

@@ -125,18 +125,18 @@ def test_values_are_sent_in_the_encoding_of_the_page() -> None:
     html = "<form method=post{}><input name=q></form>"
     latin = _page(html.format(""), "text/html; charset=windows-1252").submit(fields={"q": "é€Ж\n"})
     assert bytes(latin.body) == b"q=%E9%80%26%231046%3B%0D%0A"  # type: ignore[arg-type]
-    asked = _page(html.format(" accept-charset='no-such utf-8'"), "text/html; charset=windows-1252")
-    assert bytes(asked.submit(fields={"q": "é"}).body) == b"q=%C3%A9"  # type: ignore[arg-type]
+    form = _page(html.format(" accept-charset='no-such utf-8'"), "text/html; charset=windows-1252")
+    assert bytes(form.submit(fields={"q": "é"}).body) == b"q=%C3%A9"  # type: ignore[arg-type]
 
 
 def test_submitting_a_multipart_form_twice_gives_the_same_request() -> None:
     page = _page(
         "<form method=post enctype=multipart/form-data><input name='a\"b' value=1><input type=file name=f></form>"
     )
-    one, other = page.submit(), page.submit()
-    assert one.body == other.body
-    boundary = one.headers["Content-Type"].removeprefix("multipart/form-data; boundary=").encode()
-    assert one.body == (
+    first, second = page.submit(), page.submit()
+    assert first.body == second.body
+    boundary = first.headers["Content-Type"].removeprefix("multipart/form-data; boundary=").encode()
+    assert first.body == (
         b'--%s\r\nContent-Disposition: form-data; name="a%%22b"\r\n\r\n1\r\n--%s\r\nContent-Disposition: form-data; '
         b'name="f"; filename=""\r\nContent-Type: application/octet-stream\r\n\r\n\r\n--%s--\r\n'
     ) % (boundary, boundary, boundary)

@@ -185,8 +185,8 @@ def test_relations_are_followed_as_configured() -> None:
     markup = """<link rel=next href=/2><link rel=canonical href=/c><link rel="ALTERNATE nofollow" hreflang=de href=/de>
     <link rel="alternate stylesheet" href=/s.css><link rel=stylesheet href=/t.css><frameset><frame src=/f></frameset>"""
     assert _urls(markup) == ["http://a.example/2", "http://a.example/f"]
-    wanted = frozenset({"canonical", "alternate"})
-    links = _page(markup, follow=wanted).links
+    relations = frozenset({"canonical", "alternate"})
+    links = _page(markup, follow=relations).links
     assert [(link.url, link.kind) for link in links] == [
         ("http://a.example/c", "canonical"),
         ("http://a.example/de", "alternate"),
@@ -233,8 +233,8 @@ def test_a_base_element_applies_to_every_link_and_an_invalid_one_is_ignored(mark
 
 def test_queries_are_encoded_in_the_encoding_of_their_page() -> None:
     body = '<a href="/ä?q=ä&r=%E4#ä">x</a><a href="?я=1">y</a>'.encode("windows-1251", "xmlcharrefreplace")
-    found = [link.url for link in parse(body, url=URL, content_type="text/html; charset=windows-1251").links]
-    assert found == ["http://a.example/%C3%A4?q=%26%23228%3B&r=%E4", "http://a.example/dir/page.html?%FF=1"]
+    urls = [link.url for link in parse(body, url=URL, content_type="text/html; charset=windows-1251").links]
+    assert urls == ["http://a.example/%C3%A4?q=%26%23228%3B&r=%E4", "http://a.example/dir/page.html?%FF=1"]
     assert _urls('<a href="?q=я">') == ["http://a.example/dir/page.html?q=%D1%8F"]
 
 
@@ -247,8 +247,8 @@ def test_a_simple_link_is_resolved_like_the_url_parser_does(href: str) -> None:
             expected = canonical(ada_url.join_url(base, href)).url if href.partition("#")[0] else None
         except (ValueError, InvalidUrl):
             expected = None
-        found = [link.url for link in parse(body, url=base).links]
-        assert found == ([expected] if expected else [])
+        urls = [link.url for link in parse(body, url=base).links]
+        assert urls == ([expected] if expected else [])
 
 
 @given(st.lists(st.sampled_from(["..", ".", "", "a", "b.c", "?d=e", "..f", "#g"]), max_size=12))
@@ -260,8 +260,8 @@ def test_dot_segments_are_resolved_like_the_url_parser_does(segments: list[str])
         except ValueError:
             expected = []
         expected = [url for url in expected if url.startswith("http://") and not url.startswith("http://.")]
-        found = [link.url for link in parse(f'<a href="{href}">'.encode(), url=base).links]
-        assert [url for url in found if not url.startswith("http://.")] == expected
+        urls = [link.url for link in parse(f'<a href="{href}">'.encode(), url=base).links]
+        assert [url for url in urls if not url.startswith("http://.")] == expected
 
 
 def test_a_link_is_judged_by_all_its_occurrences_regardless_of_fragments() -> None:
@@ -288,16 +288,16 @@ def test_meta_refresh_is_read_as_browsers_read_it() -> None:
     assert len(cases) == 73
     wrong: list[tuple[object, ...]] = []
     for case in cases:
-        found = refresh_of(case["input"])
+        refresh = refresh_of(case["input"])
         expected = case["expected"]
         # The URL parser takes tabs and line ends out of a target, so the vectors do.
-        got = (
+        result = (
             []
-            if found is None
-            else [found[0], "".join(found[1].split("\t")).replace("\n", "").strip() or "__filename__"]
+            if refresh is None
+            else [refresh[0], "".join(refresh[1].split("\t")).replace("\n", "").strip() or "__filename__"]
         )
-        if got != expected:
-            wrong.append((case["input"], expected, found))
+        if result != expected:
+            wrong.append((case["input"], expected, refresh))
         page = _page(b'<meta http-equiv=Refresh content="%s">' % case["input"].replace('"', "&quot;").encode())
         target = expected[1] if expected and expected[1] != "__filename__" else ""
         if page.refresh != (ada_url.join_url(URL, target) if target else ""):
@@ -493,15 +493,15 @@ def test_tags_are_parsed_in_linear_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("Updated 2026-11-16", "Updated 2027-01-02"), ("at 9:05", "at 12:31:09"), ("1,234.50 visits", "7 visits"),
         ("17.11.2026", "1.2.26"), ("page \u0661", "page 2"),
     ],
 )  # fmt: skip
-def test_texts_that_differ_only_in_numbers_have_the_same_hash_without_numbers(one: str, other: str) -> None:
+def test_texts_that_differ_only_in_numbers_have_the_same_hash_without_numbers(first: str, second: str) -> None:
     def hashes(*, numbers: bool) -> set[str]:
-        pages = (parse(f"<title>T</title><p>{text}".encode(), url="http://a.example/") for text in (one, other))
+        pages = (parse(f"<title>T</title><p>{text}".encode(), url="http://a.example/") for text in (first, second))
         return {text_hash(page, b"", numbers=numbers) for page in pages}
 
     assert len(hashes(numbers=True)) == 2

@@ -31,8 +31,8 @@ def _meta(markup: str, token: str = PRODUCT) -> Directives:
     ],
 )
 def test_meta_robots_is_a_list_of_words(content: str, nofollow: bool, noindex: bool) -> None:
-    found = _meta(f'<meta name="Robots" content="{content}">')
-    assert (found.nofollow, found.noindex) == (nofollow, noindex)
+    rules = _meta(f'<meta name="Robots" content="{content}">')
+    assert (rules.nofollow, rules.noindex) == (nofollow, noindex)
 
 
 def test_a_meta_element_for_our_token_applies_and_one_for_others_does_not() -> None:
@@ -79,8 +79,8 @@ def test_a_meta_element_in_body_or_noscript_counts_and_one_in_a_comment_does_not
     ],
 )
 def test_headers_apply_to_all_robots_or_to_one(headers: list[str], nofollow: bool, noindex: bool) -> None:
-    found = from_headers(headers, "Shoal")
-    assert (found.nofollow, found.noindex) == (nofollow, noindex)
+    rules = from_headers(headers, "Shoal")
+    assert (rules.nofollow, rules.noindex) == (nofollow, noindex)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_headers_apply_to_all_robots_or_to_one(headers: list[str], nofollow: boo
 )
 def test_a_date_with_commas_and_colons_is_read_whole(text: str) -> None:
     expected = datetime(2010, 6, 25, 15, tzinfo=UTC).timestamp()
-    for found in (
+    for rules in (
         from_headers([f"unavailable_after: {text}"], "shoal"),
         from_headers([f"shoal: unavailable_after: {text}, nofollow"], "shoal"),
         from_meta("robots", f"unavailable_after: {text}, noarchive", "shoal"),
     ):
-        assert found.unavailable_after == expected
-        assert not found.noindex_at(expected)
-        assert found.noindex_at(expected + 1)
+        assert rules.unavailable_after == expected
+        assert not rules.noindex_at(expected)
+        assert rules.noindex_at(expected + 1)
     assert from_headers([f"otherbot: unavailable_after: {text}"], "shoal") == NONE
 
 

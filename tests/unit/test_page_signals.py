@@ -24,16 +24,16 @@ def listed(kind: str = "urlset", **dates: float) -> Sitemap:
     return Sitemap(urls=tuple(changed_at), kind=kind, changed_at=changed_at)
 
 
-def names(found: Sitemap, visit: Visit = VISIT) -> list[str]:
-    told = signals_of(found, visit, canonical(MAP), NOW)
-    return [signal.url.rpartition("/")[2] for signal in told.signals] if told else []
+def names(sitemap: Sitemap, visit: Visit = VISIT) -> list[str]:
+    result = signals_of(sitemap, visit, canonical(MAP), NOW)
+    return [signal.url.rpartition("/")[2] for signal in result.signals] if result else []
 
 
 def test_dates_since_the_last_visit_of_the_file_are_signals_the_newest_first() -> None:
     assert names(listed(a=NOW - DAY, b=NOW - 4 * DAY, old=NOW - 6 * DAY, c=NOW)) == ["c", "a", "b"]
-    told = signals_of(listed(a=NOW), VISIT, canonical(MAP), NOW)
-    assert told is not None
-    assert (told.kind, told.signals) == (SignalKind.SITEMAP, [("http://a.example/a", NOW)])
+    result = signals_of(listed(a=NOW), VISIT, canonical(MAP), NOW)
+    assert result is not None
+    assert (result.kind, result.signals) == (SignalKind.SITEMAP, [("http://a.example/a", NOW)])
     feed = signals_of(listed("feed", a=NOW), VISIT, canonical(MAP), NOW)
     assert feed is not None
     assert feed.kind is SignalKind.FEED
@@ -59,6 +59,6 @@ def test_a_file_has_changed_when_it_lists_something_else() -> None:
 def test_a_page_names_feeds_by_type() -> None:
     body = b"""<link rel=alternate type="application/rss+xml" href=/rss><link rel="Alternate" type=application/atom+xml
         href=atom#x><link rel=alternate hreflang=de href=/de><link rel=alternate type=text/html href=/other>"""
-    found = {link.url for link in parse(body, url="http://a.example/d/", follow=frozenset({"a", "feed"})).links}
-    assert found == {"http://a.example/rss", "http://a.example/d/atom"}
+    feeds = {link.url for link in parse(body, url="http://a.example/d/", follow=frozenset({"a", "feed"})).links}
+    assert feeds == {"http://a.example/rss", "http://a.example/d/atom"}
     assert parse(body, url="http://a.example/d/").links == ()

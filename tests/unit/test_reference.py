@@ -57,9 +57,9 @@ parts that it starts with. A reply starts with a status:
 def section(name: str) -> str:
     """What the reference of the Python API says under a heading."""
     text = "".join((DOCS / f"reference/{page}.md").read_text() for page in ("frontier", "python"))
-    found = re.search(rf"^(##+) {name}$(.*?)(?=^##+ |\Z)", text, re.M | re.S)
-    assert found, f"docs/reference/frontier.md and python.md have no heading {name}"
-    return found[2]
+    match = re.search(rf"^(##+) {name}$(.*?)(?=^##+ |\Z)", text, re.M | re.S)
+    assert match, f"docs/reference/frontier.md and python.md have no heading {name}"
+    return match[2]
 
 
 def members(service: type) -> dict[str, object]:
@@ -176,9 +176,9 @@ def test_every_option_of_a_crawl_is_in_the_reference_and_no_other() -> None:
 
 def test_every_field_of_an_event_is_explained_and_no_other() -> None:
     events, _, fields = (DOCS / "reference/logs.md").read_text().partition("## Fields")
-    given = {name for row in table(events).values() for name in re.findall(r"`(\w+)`", row[0])}
+    listed = {name for row in table(events).values() for name in re.findall(r"`(\w+)`", row[0])}
     explained = [name for row in table(fields) for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(explained) == sorted(given)
+    assert sorted(explained) == sorted(listed)
 
 
 def test_metrics_that_a_page_names_exist() -> None:

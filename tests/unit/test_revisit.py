@@ -29,11 +29,11 @@ BOUNDS = Bounds(3600.0, 30 * DAY)
 
 
 def after(per_day: float, visits: int, seconds: float, seed: int = 1) -> Rate:
-    """What is believed of a page that changes this often after so many visits."""
-    dice = random.Random(seed)
+    """The estimate for a page that changes this often, after so many visits."""
+    rng = random.Random(seed)
     rate = first_rate(BOUNDS)
     for _ in range(visits):
-        rate = learn(rate, seconds, changed=dice.random() < -math.expm1(-per_day * seconds / DAY), dice=dice.random())
+        rate = learn(rate, seconds, changed=rng.random() < -math.expm1(-per_day * seconds / DAY), dice=rng.random())
     return rate
 
 
@@ -47,8 +47,8 @@ def test_visits_of_a_well_known_page_still_change_its_rate() -> None:
     """A step of its byte is larger than what one visit says: rounded to the nearest byte, it would never move."""
     known = Rate(128, 34)
     assert learn(known, DAY, changed=True).mean == 128
-    dice = random.Random(7)
-    means = [learn(known, DAY, changed=True, dice=dice.random()).mean for _ in range(2000)]
+    rng = random.Random(7)
+    means = [learn(known, DAY, changed=True, dice=rng.random()).mean for _ in range(2000)]
     assert set(means) == {128, 129}
     # The mean of all is what the exact posterior says: a 24th of an octave for z / (e^z - 1) at z = 1.
     exact = 0.58 / 22.6 / math.log(2) * 8
@@ -92,8 +92,8 @@ def test_at_the_chosen_interval_the_value_of_a_visit_equals_its_price() -> None:
 
 @pytest.mark.parametrize("days_a_page", [2.0, 7.0, 20.0])
 def test_the_price_of_a_host_uses_its_budget(days_a_page: float) -> None:
-    dice = random.Random(4)
-    pages = [Rate(dice.randint(60, 150), 20) for _ in range(4000)]
+    rng = random.Random(4)
+    pages = [Rate(rng.randint(60, 150), 20) for _ in range(4000)]
     per_second = len(pages) / days_a_page / DAY
     price = price_of(Counter(rate.rate_class for rate in pages), per_second, BOUNDS)
     used = sum(1 / interval_seconds(rate, price, BOUNDS) for rate in pages)

@@ -14,7 +14,7 @@ from shoal.politeness.robots_parser import parse
 from shoal.politeness.robots_pattern import Pattern, spell
 from shoal.politeness.robots_rules import MAX_BYTES, MAX_NOTES, MAX_SITEMAPS, RobotsRule, Rules
 from shoal.politeness.user_agent import check_token
-from tests.unit.robots_reading import rules_of, verdicts
+from tests.unit.robots import rules_of, verdicts
 
 # --- The rule that decides ------------------------------------------------------------------------------------------
 
@@ -266,9 +266,9 @@ class _Counted(str):
 
     def find(self, piece: str, start: int = 0, end: int | None = None) -> int:  # type: ignore[override]
         end = len(self) if end is None else min(end, len(self))
-        found = super().find(piece, start, end)
-        self.steps += 1 + (max(0, end - start) if found < 0 else found + len(piece) - start)
-        return found
+        index = super().find(piece, start, end)
+        self.steps += 1 + (max(0, end - start) if index < 0 else index + len(piece) - start)
+        return index
 
 
 @pytest.mark.parametrize("stars", [1, 1000, 8000])

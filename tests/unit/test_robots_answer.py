@@ -22,7 +22,7 @@ from shoal.politeness.robots_policy import (
     verdict,
 )
 from shoal.politeness.robots_rules import ALLOW_ALL, DISALLOW_ALL, Rules
-from tests.unit.robots_reading import rules_of
+from tests.unit.robots import rules_of
 
 # --- The form in the store ------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from shoal.politeness.robots_policy import (
     verdict,
 )
 from shoal.politeness.robots_rules import Rules
-from tests.unit.robots_reading import CRAWLER_COMMONS, FUZZ_SEEDS, RAW_ANSWERS, data, path_and_query
+from tests.unit.robots import CRAWLER_COMMONS, FUZZ_SEEDS, RAW_ANSWERS, data, path_and_query
 
 # --- The public vectors ---------------------------------------------------------------------------------------------
 

@@ -31,9 +31,9 @@ def test_registrable_domains_are_those_of_the_public_suffix_list() -> None:
     assert len(lines) > 70
     wrong = []
     for name, expected in lines:
-        found = registrable_domain("" if name == "null" else name)
-        if found != ("" if expected == "null" else expected):
-            wrong.append((name, expected, found))
+        domain = registrable_domain("" if name == "null" else name)
+        if domain != ("" if expected == "null" else expected):
+            wrong.append((name, expected, domain))
     assert not wrong
 
 
@@ -166,7 +166,7 @@ def test_other_invalid_options_are_refused_and_named() -> None:
 
 
 def test_a_pattern_with_catastrophic_backtracking_takes_linear_time() -> None:
-    # In a backtracking engine this one takes longer than the universe has; here it simply answers.
+    # A backtracking engine would not finish in the age of the universe.
     scope = Scope("any", deny=[r"(a+)+$", r"(a|aa)+b", r"(.*)*x"])
     assert _in(scope, "http://e/" + "a" * 8000 + "!")
 

@@ -26,9 +26,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
-def refusal(**given: object) -> str:
+def refusal(**arguments: object) -> str:
     with pytest.raises(SettingsError) as caught:
-        load(**{"environ": {}, **given})  # type: ignore[arg-type]
+        load(**{"environ": {}, **arguments})  # type: ignore[arg-type]
     return str(caught.value)
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from shoal.parse import sitemap
+from shoal.parse import sitemap as sitemap_module
 from shoal.parse.dates import moment
 from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, _SitemapReader, is_sitemap, read
 
@@ -23,9 +23,9 @@ def urlset(*locs: str, attributes: str = NAMESPACE, head: str = '<?xml version="
 
 
 def urls(body: str | bytes, content_type: str = "") -> tuple[str, ...]:
-    found = read(body.encode() if isinstance(body, str) else body, url=HERE, content_type=content_type)
-    assert found.trouble == ""
-    return found.urls
+    sitemap = read(body.encode() if isinstance(body, str) else body, url=HERE, content_type=content_type)
+    assert sitemap.trouble == ""
+    return sitemap.urls
 
 
 def test_a_urlset_lists_each_page_once_and_in_order():
@@ -38,9 +38,9 @@ def test_a_urlset_lists_each_page_once_and_in_order():
 def test_an_index_lists_sitemaps():
     body = "<sitemapindex><sitemap><loc>https://example.org/1.xml.gz</loc><lastmod>2020</lastmod></sitemap>"
     body += "<sitemap>\nhttps://example.org/2.xml\n</sitemap></sitemapindex>"
-    found = read(body.encode(), url=HERE)
-    assert found.sitemaps == ("https://example.org/1.xml.gz", "https://example.org/2.xml")
-    assert found.urls == ()
+    sitemap = read(body.encode(), url=HERE)
+    assert sitemap.sitemaps == ("https://example.org/1.xml.gz", "https://example.org/2.xml")
+    assert sitemap.urls == ()
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_the_server_may_name_the_encoding():
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_a_plain_text_sitemap_has_one_url_per_line(mark, end):
     lines = [b"https://example.org/a", b"", b"  ftp://example.org/b ", b"not a URL", b"javascript:alert(1)"]
-    found = read(mark + end.join(lines), url=HERE)
-    assert (found.urls, found.dropped) == (("https://example.org/a", "ftp://example.org/b"), 2)
-    assert found.kind == "text"
+    sitemap = read(mark + end.join(lines), url=HERE)
+    assert (sitemap.urls, sitemap.dropped) == (("https://example.org/a", "ftp://example.org/b"), 2)
+    assert sitemap.kind == "text"
 
 
 def test_the_items_of_a_feed_are_pages():
@@ -120,8 +120,8 @@ def test_html_and_other_xml_are_not_sitemaps():
 
 
 def test_gzip_of_one_or_more_members_is_unpacked():
-    one, two = gzip.compress(b"https://example.org/1\n"), gzip.compress(b"https://example.org/2\n")
-    assert urls(one + two, content_type="application/x-gzip; charset=x") == (
+    first, second = gzip.compress(b"https://example.org/1\n"), gzip.compress(b"https://example.org/2\n")
+    assert urls(first + second, content_type="application/x-gzip; charset=x") == (
         "https://example.org/1",
         "https://example.org/2",
     )
@@ -130,14 +130,14 @@ def test_gzip_of_one_or_more_members_is_unpacked():
 
 def test_urls_read_before_an_error_are_kept():
     whole = urlset(*(f"https://example.org/{n}" for n in range(5000))).encode()
-    found = read(whole[: len(whole) // 2] + b"<</wrong>", url=HERE)
-    assert 2000 < len(found.urls) < 3000
-    assert found.trouble == "not well-formed"
+    sitemap = read(whole[: len(whole) // 2] + b"<</wrong>", url=HERE)
+    assert 2000 < len(sitemap.urls) < 3000
+    assert sitemap.trouble == "not well-formed"
     packed = gzip.compress(whole, mtime=0)
     for broken in (packed[: len(packed) // 2], packed[: len(packed) // 2] + b"\xff" * 100):
-        found = read(broken, url=HERE)
-        assert len(found.urls) > 100
-        assert found.trouble == "broken gzip"
+        sitemap = read(broken, url=HERE)
+        assert len(sitemap.urls) > 100
+        assert sitemap.trouble == "broken gzip"
 
 
 @pytest.mark.parametrize("inside", ["/?a=1&b=2", "/?a=1&nbsp;", "/\x01", "/\x00"])
@@ -160,9 +160,9 @@ def test_urls_with_characters_that_xml_forbids_are_repaired(inside):
 )
 def test_declared_entities_are_refused(declared):
     body = f"<!DOCTYPE urlset [{declared}]>{urlset('https://example.org/1', '&a;&b;', head='')}"
-    found = read(body.encode(), url=HERE)
-    assert found.urls == ()
-    assert found.trouble == "a DTD"
+    sitemap = read(body.encode(), url=HERE)
+    assert sitemap.urls == ()
+    assert sitemap.trouble == "a DTD"
 
 
 def test_default_attributes_are_refused_before_they_are_added_to_every_element():
@@ -179,8 +179,8 @@ def test_default_attributes_are_refused_before_they_are_added_to_every_element()
 def test_a_decompression_bomb_is_cut_at_the_size_limit_of_the_protocol():
     bomb = gzip.compress(urlset("https://example.org/1").removesuffix("</urlset>").encode() + b" " * (MAX_BYTES + 1))
     assert len(bomb) < 100_000
-    found = read(bomb, url=HERE)
-    assert (found.urls, found.trouble) == (("https://example.org/1",), "too large")
+    sitemap = read(bomb, url=HERE)
+    assert (sitemap.urls, sitemap.trouble) == (("https://example.org/1",), "too large")
 
 
 def test_memory_stays_near_the_size_of_the_file():
@@ -194,8 +194,8 @@ def test_memory_stays_near_the_size_of_the_file():
 
 
 def test_urls_beyond_the_limit_are_counted_and_dropped():
-    found = read(b"\n".join(b"https://example.org/%d" % n for n in range(MAX_URLS + 7)), url=HERE)
-    assert (len(found.urls), found.dropped) == (MAX_URLS, 7)
+    sitemap = read(b"\n".join(b"https://example.org/%d" % n for n in range(MAX_URLS + 7)), url=HERE)
+    assert (len(sitemap.urls), sitemap.dropped) == (MAX_URLS, 7)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_parsing_of_expensive_files_stops_early(body, trouble):
 
 
 def test_elements_without_content_count_towards_the_limit(monkeypatch):
-    monkeypatch.setattr(sitemap, "MAX_ELEMENTS", 1000)
-    found = read(urlset("/first").removesuffix("</urlset>").encode() + b"<a/>" * 1000, url=HERE)
-    assert (found.urls, found.trouble) == (("https://example.org/first",), "too many elements")
+    monkeypatch.setattr(sitemap_module, "MAX_ELEMENTS", 1000)
+    sitemap = read(urlset("/first").removesuffix("</urlset>").encode() + b"<a/>" * 1000, url=HERE)
+    assert (sitemap.urls, sitemap.trouble) == (("https://example.org/first",), "too many elements")
 
 
 def test_leading_comments_are_scanned_once():
@@ -225,10 +225,10 @@ def test_leading_comments_are_scanned_once():
 
 def test_urls_that_cannot_be_visited_are_dropped():
     bad = ["javascript:alert(1)", "mailto:a@b", "file:///etc/passwd", "https://", "https://a" + "a" * 9000, ""]
-    found = read(urlset("https://example.org/", *bad).encode(), url=HERE)
-    assert found.urls == ("https://example.org/",)
+    sitemap = read(urlset("https://example.org/", *bad).encode(), url=HERE)
+    assert sitemap.urls == ("https://example.org/",)
     # An entry without a URL is ignored.
-    assert found.dropped == len(bad) - 1
+    assert sitemap.dropped == len(bad) - 1
 
 
 def test_sample_sitemaps_of_crawler_commons_are_read():
@@ -236,15 +236,15 @@ def test_sample_sitemaps_of_crawler_commons_are_read():
         pytest.skip(f"the samples of crawler-commons are not at {SAMPLES}")
     counts = {}
     for path in SAMPLES.rglob("*.*"):
-        found = read(path.read_bytes(), url=HERE)
-        assert (found.dropped, found.trouble) == (0, ""), path
-        counts[path.name] = len(found.urls) + len(found.sitemaps)
+        sitemap = read(path.read_bytes(), url=HERE)
+        assert (sitemap.dropped, sitemap.trouble) == (0, ""), path
+        counts[path.name] = len(sitemap.urls) + len(sitemap.sitemaps)
     assert counts["sitemap.index.xml"] == 15
     assert counts["xmlSitemap.gz"] == counts["sitemap.txt.gz"] == 5
     assert counts["atom.xml"] == 2
     assert counts["hebdenbridgetimes-articles-sitemap.xml"] == 74
     assert all(counts.values())
-    assert sitemap.MAX_URLS >= 50_000
+    assert sitemap_module.MAX_URLS >= 50_000
 
 
 def dated(body: str) -> dict[str, float]:
@@ -275,8 +275,8 @@ def test_dates_in_feeds_are_read_and_the_latest_date_of_an_entry_counts():
 
 
 def test_a_dtd_is_refused_also_when_dates_are_read():
-    found = read(b'<!DOCTYPE rss [<!ENTITY a "b">]><rss><item><link>/a</link></item></rss>', url=HERE, dates=True)
-    assert (found.trouble, found.changed_at) == ("a DTD", {})
+    sitemap = read(b'<!DOCTYPE rss [<!ENTITY a "b">]><rss><item><link>/a</link></item></rss>', url=HERE, dates=True)
+    assert (sitemap.trouble, sitemap.changed_at) == ("a DTD", {})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from shoal import Follow, Page, Spider
 from shoal.errors import InvalidInput
-from shoal.model.response import Response as Answer
+from shoal.model.response import Response
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
@@ -32,10 +32,12 @@ HTML = b"""<html lang=en><title>Shelf</title><base href="/other/"><h3>One</h3><h
 
 
 def _page(body: bytes = HTML, content_type: str = "text/html", **more: Any) -> Page:
-    answer = Answer(url=URL, status=200, headers=(("content-type", content_type), ("x", "1"), ("x", "2")), body=body)
+    response = Response(
+        url=URL, status=200, headers=(("content-type", content_type), ("x", "1"), ("x", "2")), body=body
+    )
     parsed = parse(body, url=URL, content_type=content_type) if "html" in content_type else Parsed()
     return Page(
-        answer, parsed=parsed, markup=lambda: markup_of(body, content_type), tree=tree_of, depth=2, priority=3,
+        response, parsed=parsed, markup=lambda: markup_of(body, content_type), tree=tree_of, depth=2, priority=3,
         data={"from": "list"}, spider="Books", **more,
     )  # fmt: skip
 
@@ -63,13 +65,13 @@ def test_reading_the_text_does_not_change_the_tree() -> None:
 
 
 def test_links_found_by_a_selector_are_resolved_against_the_base_url() -> None:
-    found = list(_page().follow("a, img", callback="book", data={"n": 1}, priority=7, spider="Reader"))
-    told: dict[str, Any] = {"callback": "book", "data": {"n": 1}, "priority": 7, "spider": "Reader"}
-    assert found == [
-        Follow(url="http://books.example/other/2", **told),
-        Follow(url="mailto:x@y", **told),
-        Follow(url="http://books.example/cover.png", **told),
-        Follow(url="http://books.example/other/3#part", **told),
+    followed = list(_page().follow("a, img", callback="book", data={"n": 1}, priority=7, spider="Reader"))
+    options: dict[str, Any] = {"callback": "book", "data": {"n": 1}, "priority": 7, "spider": "Reader"}
+    assert followed == [
+        Follow(url="http://books.example/other/2", **options),
+        Follow(url="mailto:x@y", **options),
+        Follow(url="http://books.example/cover.png", **options),
+        Follow(url="http://books.example/other/3#part", **options),
     ]
     assert _page().visit("?q=ä").url == "http://books.example/other/?q=%C3%A4"
     # Without a word on it, the priority of the page itself.
@@ -214,9 +216,9 @@ async def _plainly(work: Coroutine[Any, Any, Yielded]) -> Yielded:
 
 
 async def _call(callback: str) -> Yielded:
-    answer = Answer(url=URL, status=200, headers=(("content-type", "text/html"),), body=HTML, started_at=5.0)
+    response = Response(url=URL, status=200, headers=(("content-type", "text/html"),), body=HTML, started_at=5.0)
     visit = Visit(url=URL, meta={"callback": callback})
-    return await SpiderRunner({"E": Everything}).read("E", "crawl", answer, parse(HTML, url=URL), visit, _plainly)
+    return await SpiderRunner({"E": Everything}).read("E", "crawl", response, parse(HTML, url=URL), visit, _plainly)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ async def test_whatever_a_method_returns_becomes_items(callback: str, data: list
 
 
 @pytest.mark.parametrize(
-    ("callback", "reason", "told"),
+    ("callback", "reason", "sentence"),
     [
         ("text", "spider: InvalidInput", "A spider yielded str"),
         ("text", "spider: InvalidInput", "It came from Everything.text, line "),
@@ -262,15 +264,15 @@ async def test_whatever_a_method_returns_becomes_items(callback: str, data: list
     ],
 )
 async def test_an_error_in_a_spider_fails_its_page(
-    callback: str, reason: str, told: str, capfd: pytest.CaptureFixture[str]
+    callback: str, reason: str, sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SpiderFailed) as failed:
         await _call(callback)
     assert failed.value.reason == reason
-    assert told in failed.value.trace
+    assert sentence in failed.value.trace
     # It is printed to the terminal, with the user's own lines only.
     shown = capfd.readouterr().err
-    assert told in shown if told else not shown
+    assert sentence in shown if sentence else not shown
     assert "worker/" not in failed.value.trace
 
 
@@ -313,9 +315,9 @@ async def test_the_spider_of_the_least_recently_used_crawl_is_dropped(monkeypatc
 
     monkeypatch.setattr(spider_runner, "_MOST_SPIDERS", 2)
     known = SpiderRunner({"E": Counted})
-    answer = Answer(url=URL, status=200, body=HTML)
+    response = Response(url=URL, status=200, body=HTML)
     for crawl in ("a", "b", "a", "c", "a", "b"):
-        await known.read("E", crawl, answer, Parsed(), Visit(url=URL), _plainly)
+        await known.read("E", crawl, response, Parsed(), Visit(url=URL), _plainly)
     # The one that is in use stays.
     assert len(made) == 4
 
@@ -336,10 +338,12 @@ def test_a_spider_that_blocks_forever_ends_its_process_and_leaves_a_crash_marker
 
 async def test_a_traceback_is_printed_once_per_location(capfd: pytest.CaptureFixture[str]) -> None:
     spider_runner = SpiderRunner({"E": Everything})
-    answer = Answer(url=URL, status=200, body=HTML)
+    response = Response(url=URL, status=200, body=HTML)
     for _ in range(3):
         with pytest.raises(SpiderFailed):
-            await spider_runner.read("E", "c", answer, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly)
+            await spider_runner.read(
+                "E", "c", response, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly
+            )
     assert capfd.readouterr().err.count("KeyError: 'key'") == 1
 
 
@@ -388,15 +392,19 @@ class Starting(Spider):
 
 
 async def test_a_spider_defines_its_start_urls() -> None:
-    one, two = await first_visits(Starting)
-    assert (one.url, one.found, one.meta) == ("http://a.example/", "seed", {})
-    assert (two.url, two.priority, two.meta) == ("http://b.example/x", 4, {"callback": "list", "data": {"page": 1}})
+    first, second = await first_visits(Starting)
+    assert (first.url, first.found, first.meta) == ("http://a.example/", "seed", {})
+    assert (second.url, second.priority, second.meta) == (
+        "http://b.example/x",
+        4,
+        {"callback": "list", "data": {"page": 1}},
+    )
     assert name_of(Starting) == "starter"
     assert name_of(Everything) == "Everything"
 
 
 @pytest.mark.parametrize(
-    ("urls", "told"),
+    ("urls", "sentence"),
     [
         ((), "has no start URL"), (("no url",), "is not a URL"), ((5,), "start of Bad yields int"),
         (5, "start of Bad failed: TypeError"),
@@ -404,12 +412,12 @@ async def test_a_spider_defines_its_start_urls() -> None:
         ((Follow(url="http://a.example/", data={"it": object()}),), "cannot be stored"),
     ],
 )  # fmt: skip
-async def test_an_invalid_start_url_is_refused_in_one_sentence(urls: Any, told: str) -> None:
+async def test_an_invalid_start_url_is_refused_in_one_sentence(urls: Any, sentence: str) -> None:
     class Bad(Spider):
         def start(self) -> Any:
             return iter(urls)
 
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=sentence):
         await first_visits(Bad)
 
 
@@ -427,7 +435,7 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "told"),
+    ("source", "name", "sentence"),
     [
         (None, "Books", "Spider file not found"),
         ("x = 1", "Books", "it has none"),
@@ -441,12 +449,12 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
     ],
 )
 def test_a_spider_that_cannot_be_loaded_is_reported_in_one_sentence(
-    tmp_path: Path, source: str | None, name: str, told: str
+    tmp_path: Path, source: str | None, name: str, sentence: str
 ) -> None:
     path = tmp_path / "spider.py"
     if source is not None:
         path.write_text(source)
-    with pytest.raises(InvalidInput, match=told) as failed:
+    with pytest.raises(InvalidInput, match=sentence) as failed:
         load(f"{path}:{name}")
     assert "\n" not in str(failed.value)
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from shoal import Frontier, Limits
-from shoal.fleet import Event, Supervisor, live_workers, reclaim, supervisor
+from shoal.fleet import Event, Supervisor, live_workers, reclaim
+from shoal.fleet import supervisor as supervisor_module
 from shoal.fleet.totals import ReportTotals, causes
 from shoal.model.worker_report import WorkerReport
 from tests.servers import WAIT_SECONDS, alive, wait_until
@@ -29,7 +30,7 @@ from shoal.model.worker_report import WorkerReport
 END = sys.argv[1]
 orders = StartupConfig.of(sys.stdin.buffer.readline())
 
-def tell(**counts):
+def report(**counts):
     sys.stdout.buffer.write(WorkerReport(worker=orders.name, pid=os.getpid(), **counts).line())
     sys.stdout.buffer.flush()
 
@@ -38,7 +39,7 @@ async def work():
     leases = await frontier.lease(hosts=1, visits=3)
     if leases:
         CrashMarker(orders.crash_marker, 100).set(leases[0].token, leases[0].visits[0].number)
-    tell(pages=7, failed={"status 404": 1}, idle=not leases)
+    report(pages=7, failed={"status 404": 1}, idle=not leases)
     print(f"{orders.name} has {len(leases)} leases", file=sys.stderr, flush=True)
     if not leases or END == "stay":
         sys.stdin.buffer.read()
@@ -49,7 +50,7 @@ async def work():
 
 if END == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    tell()
+    report()
     time.sleep(600)
 if END == "broken":
     sys.exit(1)
@@ -65,7 +66,7 @@ asyncio.run(work())
 
 
 class Fleet:
-    """A supervisor and what it tells."""
+    """Supervisors and the events they emit."""
 
     def __init__(self, folder: Path, frontier: Frontier) -> None:
         self.folder = folder
@@ -74,18 +75,18 @@ class Fleet:
         self.news = asyncio.Event()
         self.supervisors: list[Supervisor] = []
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         self.events.append(event)
         self.news.set()
 
     async def start(self, end: str, workers: int = 1) -> Supervisor:
-        one = Supervisor(
+        supervisor = Supervisor(
             flags={"store.folder": str(self.folder / "store")}, workers=workers, folder=self.folder / "workers",
-            name="tests", on_event=self.hear, program=(sys.executable, "-c", WORKER, end),
+            name="tests", on_event=self.record, program=(sys.executable, "-c", WORKER, end),
         )  # fmt: skip
-        self.supervisors.append(one)
-        await one.start(self.frontier)
-        return one
+        self.supervisors.append(supervisor)
+        await supervisor.start(self.frontier)
+        return supervisor
 
     def texts(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -99,17 +100,17 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
-    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(supervisor, "_SLACK_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor_module, "_FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(supervisor_module, "_SLACK_SECONDS", 0.3)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     async with await Frontier.open(folder=str(tmp_path / "store"), blames=2, shards=2) as frontier:
         await frontier.crawls.create("c", Limits(delay_seconds=0))
         await frontier.add("c", [f"http://a.example/{number}" for number in range(3)])
         fleet = Fleet(tmp_path, frontier)
         yield fleet
-        for one in fleet.supervisors:
-            one.kill()
-            await one.stop(0)
+        for supervisor in fleet.supervisors:
+            supervisor.kill()
+            await supervisor.stop(0)
 
 
 async def test_a_page_that_kills_its_workers_is_blamed_and_the_others_are_not(fleet: Fleet) -> None:
@@ -139,87 +140,87 @@ async def test_a_nonzero_exit_code_is_a_crash(fleet: Fleet) -> None:
 
 
 async def test_a_worker_that_cannot_start_is_not_restarted(fleet: Fleet) -> None:
-    one = await fleet.start("refuse", workers=2)
-    await one.wait()
+    supervisor = await fleet.start("refuse", workers=2)
+    await supervisor.wait()
     assert fleet.texts("said") == ["The store is not for me."] * 2
     assert [text.partition(" ended ")[2] for text in fleet.texts("gone")] == ["(exit code 3) and is not restarted."] * 2
     assert list((fleet.folder / "workers").iterdir()) == []
 
 
 async def test_workers_that_never_report_are_given_up(fleet: Fleet) -> None:
-    one = await fleet.start("broken")
-    await one.wait()
+    supervisor = await fleet.start("broken")
+    await supervisor.wait()
     assert len(fleet.texts("died")) == 4
     assert len(fleet.texts("gone")) == 1
 
 
 async def test_restart_pauses_double_up_to_a_maximum(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE_SECONDS", 0.05)
-    one = await fleet.start("broken")
-    await one.wait()
+    monkeypatch.setattr(supervisor_module, "_LONGEST_PAUSE_SECONDS", 0.05)
+    supervisor = await fleet.start("broken")
+    await supervisor.wait()
     assert [text.rpartition(" in ")[2] for text in fleet.texts("died")] == ["0.02 s.", "0.04 s.", "0.05 s.", "0.05 s."]
 
 
 async def test_a_minute_without_crashes_resets_the_restart_pause(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_HEALTHY_SECONDS", 0.0)
-    one = await fleet.start("broken")
-    await one.wait()
+    monkeypatch.setattr(supervisor_module, "_HEALTHY_SECONDS", 0.0)
+    supervisor = await fleet.start("broken")
+    await supervisor.wait()
     assert {text.rpartition(" in ")[2] for text in fleet.texts("died")} == {"0.02 s."}
 
 
 async def test_reports_of_dead_workers_are_counted(fleet: Fleet) -> None:
-    one = await fleet.start("kill")
+    supervisor = await fleet.start("kill")
     await fleet.until("idle")
-    total = one.total()
+    total = supervisor.total()
     assert total.pages == 7 * 7
     assert total.failed == {"status 404": 7}
     assert total.idle
 
 
 async def test_output_that_is_not_a_report_is_passed_on_and_bounded(fleet: Fleet) -> None:
-    one = await fleet.start("babble")
-    await one.wait()
-    said = fleet.texts("said")
-    assert "not a report \x1b[2J" in said
-    assert sum(map(len, said)) > 3_000_000
-    assert max(map(len, said)) < 1_200_000
+    supervisor = await fleet.start("babble")
+    await supervisor.wait()
+    texts = fleet.texts("said")
+    assert "not a report \x1b[2J" in texts
+    assert sum(map(len, texts)) > 3_000_000
+    assert max(map(len, texts)) < 1_200_000
 
 
 async def test_a_worker_that_does_not_stop_is_killed_after_its_grace(fleet: Fleet) -> None:
-    one = await fleet.start("deaf", workers=2)
+    supervisor = await fleet.start("deaf", workers=2)
     await fleet.until("report", 2)
-    pids = one.pids
+    pids = supervisor.pids
     assert len(pids) == 2
-    await one.stop(0.1)
+    await supervisor.stop(0.1)
     assert not any(map(alive, pids))
-    assert one.live_workers == set()
+    assert supervisor.live_workers == set()
     assert fleet.texts("died") == []
 
 
 async def test_a_stopped_worker_loses_no_visit(fleet: Fleet) -> None:
-    one = await fleet.start("stay")
+    supervisor = await fleet.start("stay")
     await fleet.until("report")
     assert (await fleet.frontier.crawls.count("c")).leased == 3
-    one.kill()
-    await one.stop(0)
+    supervisor.kill()
+    await supervisor.stop(0)
     counts = await fleet.frontier.crawls.count("c")
     assert (counts.waiting, counts.leased, counts.failed) == (3, 0, 0)
-    # We ended it ourselves: nobody is to blame.
+    # The test ended the worker: no visit is blamed.
     lease = (await fleet.frontier.lease(wait_seconds=5))[0]
     assert {visit.blames for visit in lease.visits} == {0}
 
 
 async def test_the_next_supervisor_reclaims_what_a_killed_one_left(fleet: Fleet) -> None:
-    one = await fleet.start("stay")
+    supervisor = await fleet.start("stay")
     await fleet.until("report")
     folder = fleet.folder / "workers"
-    (name,) = one.live_workers
+    (name,) = supervisor.live_workers
     assert live_workers(folder) == {name}
     assert await reclaim(fleet.frontier, folder) == 0
-    # As if the supervisor were gone: nobody waits for the process.
-    for place in one._tasks:
+    # As if the supervisor were gone: nothing waits for the process.
+    for place in supervisor._tasks:
         place.cancel()
-    os.kill(one.pids[0], signal.SIGKILL)
+    os.kill(supervisor.pids[0], signal.SIGKILL)
     await asyncio.to_thread(wait_until, lambda: not live_workers(folder), "the lock goes with its process")
     assert await reclaim(fleet.frontier, folder) == 1
     assert list(folder.iterdir()) == []
@@ -228,14 +229,14 @@ async def test_the_next_supervisor_reclaims_what_a_killed_one_left(fleet: Fleet)
 
 
 async def test_prestarted_processes_without_work_are_stopped_too(fleet: Fleet) -> None:
-    one = Supervisor(
-        flags={}, workers=2, folder=fleet.folder / "workers", on_event=fleet.hear,
+    supervisor = Supervisor(
+        flags={}, workers=2, folder=fleet.folder / "workers", on_event=fleet.record,
         program=(sys.executable, "-c", WORKER, "stay"),
     )  # fmt: skip
-    await one.warm()
-    pids = one.pids
+    await supervisor.warm()
+    pids = supervisor.pids
     assert len(pids) == 2
-    await one.stop(0)
+    await supervisor.stop(0)
     assert not any(map(alive, pids))
     assert list((fleet.folder / "workers").iterdir()) == []
 

@@ -16,10 +16,10 @@ HTML = b"<title>Books</title><a class=next href=2.html>next</a><h3>One</h3><h3>T
 
 
 class Books(shoal.Spider):
-    wanted = "h3"
+    selector = "h3"
 
     def parse(self, page: shoal.Page) -> Iterator[Any]:
-        for node in page.css(self.wanted):
+        for node in page.css(self.selector):
             yield {"name": node.text(), "url": page.url}
         yield from page.follow("a.next", data={"number": 2})
 
@@ -48,9 +48,9 @@ def test_another_method_gets_its_data_and_a_file_gets_its_type(tmp_path: Path) -
 
 def test_a_spider_object_can_be_tested_instead_of_its_class() -> None:
     books = Books()
-    books.wanted = "title"
+    books.selector = "title"
     assert [item["name"] for item in run_spider(books, HTML).items] == ["Books"]
-    assert [item["name"] for item in run_spider(Books, HTML, arguments={"wanted": "title"}).items] == ["Books"]
+    assert [item["name"] for item in run_spider(Books, HTML, arguments={"selector": "title"}).items] == ["Books"]
 
 
 def test_the_charset_of_a_header_counts() -> None:

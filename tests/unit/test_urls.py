@@ -40,11 +40,11 @@ def test_urls_are_parsed_by_the_standard() -> None:
         if "\0" in url or url in ("http://./", "http://../"):
             continue
         try:
-            found = canonical(url).url
+            result = canonical(url).url
         except InvalidUrl as error:
-            found = str(error)
-        if found != expected:
-            wrong.append((url, expected, found))
+            result = str(error)
+        if result != expected:
+            wrong.append((url, expected, result))
     assert not wrong
 
 

@@ -22,7 +22,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def found(words: ModuleType, name: str, text: str) -> list[str]:
+def hits(words: ModuleType, name: str, text: str) -> list[str]:
     path = words.ROOT / name
     path.write_text(text)
     return list(words.hits(path))
@@ -30,7 +30,7 @@ def found(words: ModuleType, name: str, text: str) -> list[str]:
 
 def test_a_phrase_in_a_string_a_docstring_or_a_comment_is_found(words: ModuleType) -> None:
     text = '"""The store is away."""\n\nx = f"{1} goes on"  # Is told later.\n'
-    assert found(words, "a.py", text) == [
+    assert hits(words, "a.py", text) == [
         'a.py:1: "is away": unavailable, down',
         'a.py:3: "goes on": resume, continue',
         'a.py:3: "Is told": report, log, emit, inform',
@@ -38,23 +38,23 @@ def test_a_phrase_in_a_string_a_docstring_or_a_comment_is_found(words: ModuleTyp
 
 
 def test_a_phrase_over_two_lines_is_found_where_it_begins(words: ModuleType) -> None:
-    assert found(words, "a.md", "# Page\n\nThe store\nis\naway.\n") == ['a.md:4: "is away": unavailable, down']
-    assert found(words, "a.py", "x = 1\n# The store is\n# away.\n") == ['a.py:2: "is away": unavailable, down']
+    assert hits(words, "a.md", "# Page\n\nThe store\nis\naway.\n") == ['a.md:4: "is away": unavailable, down']
+    assert hits(words, "a.py", "x = 1\n# The store is\n# away.\n") == ['a.py:2: "is away": unavailable, down']
 
 
 def test_code_is_not_prose(words: ModuleType) -> None:
-    assert found(words, "a.py", "import asyncio\n\ngather = asyncio.gather\n") == []
-    assert found(words, "a.lua", "local reckon = 1 -- a count\n") == []
-    assert found(words, "a.md", "`test_a_store_is_away`, `is away`, and there is no other.\n") == []
+    assert hits(words, "a.py", "import asyncio\n\ngather = asyncio.gather\n") == []
+    assert hits(words, "a.lua", "local reckon = 1 -- a count\n") == []
+    assert hits(words, "a.md", "`test_a_store_is_away`, `is away`, and there is no other.\n") == []
 
 
 def test_a_phrase_in_the_name_of_a_test_is_found(words: ModuleType) -> None:
     text = "def test_a_store_is_away() -> None: ...\n\n\nasync def test_it_goes_on() -> None: ...\n"
-    assert found(words, "a.py", text) == [
+    assert hits(words, "a.py", text) == [
         'a.py:1: "is away": unavailable, down',
         'a.py:4: "goes on": resume, continue',
     ]
-    assert found(words, "a.py", "def is_away() -> None: ...\n\n\ntest_is_away = 1\n") == []
+    assert hits(words, "a.py", "def is_away() -> None: ...\n\n\ntest_is_away = 1\n") == []
 
 
 def test_files_of_tests_benchmarks_tools_examples_and_deployment_are_read(words: ModuleType) -> None:
@@ -69,4 +69,4 @@ def test_files_of_tests_benchmarks_tools_examples_and_deployment_are_read(words:
 
 def test_an_allowed_phrase_is_not_reported(words: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "ALLOWED", {("a.md", "a title"): "quoted"})
-    assert found(words, "a.md", "It goes on, a title.\n\nIt goes on.\n") == ['a.md:3: "goes on": resume, continue']
+    assert hits(words, "a.md", "It goes on, a title.\n\nIt goes on.\n") == ['a.md:3: "goes on": resume, continue']

@@ -2,11 +2,11 @@
 
 import scrapy
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 _HANDLER = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
 BROWSING = {
-    **KEPT,
+    **ITEM_PIPELINE,
     "DOWNLOAD_HANDLERS": {"http": _HANDLER, "https": _HANDLER},
     "PLAYWRIGHT_LAUNCH_OPTIONS": {"executable_path": "/usr/bin/chromium", "args": ["--no-sandbox"]},
 }

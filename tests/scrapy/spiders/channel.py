@@ -1,13 +1,13 @@
-"""Yields for every page what its argument says."""
+"""Yields its argument `channel_id` with the URL of every page."""
 
 import scrapy
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class Channel(scrapy.Spider):
     name = "channel"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, channel_id, **arguments):
         super().__init__(**arguments)

@@ -5,14 +5,14 @@ import asyncio
 import scrapy
 
 from shoal.frontier import Frontier
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 _lease = Frontier.lease
 
 
 class Closing(scrapy.Spider):
     name = "closing"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)
@@ -22,7 +22,7 @@ class Closing(scrapy.Spider):
 
         async def lease(self, **request):
             leases = await _lease(self, **request)
-            spider.hosts |= {one.host for one in leases}
+            spider.hosts |= {lease.host for lease in leases}
             if leases and len(spider.hosts) == 2:
                 _ = spider.crawler.engine.close_spider(spider, "closed during a lease")
                 await asyncio.sleep(0.5)

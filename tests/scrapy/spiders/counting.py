@@ -6,12 +6,12 @@ import scrapy
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class Counting(scrapy.Spider):
     name = "counting"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
     total = 0
 
     def __init__(self, start, **arguments):

@@ -1,12 +1,12 @@
 """Start URLs from Redis, with Shoal's own spider."""
 
 from shoal.scrapy import RedisSpider
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class Feeding(RedisSpider):
     name = "feeding"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def parse(self, response):
         request = response.request

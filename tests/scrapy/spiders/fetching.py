@@ -4,10 +4,10 @@ import scrapy
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from shoal.scrapy import lease_feed
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 lease_feed._FULL_SECONDS = 3600.0
-SETTINGS = {**KEPT, "CONCURRENT_REQUESTS": 1}
+SETTINGS = {**ITEM_PIPELINE, "CONCURRENT_REQUESTS": 1}
 
 
 class Fetching(scrapy.Spider):

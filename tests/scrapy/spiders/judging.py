@@ -8,7 +8,7 @@ from scrapy.utils.request import fingerprint
 from w3lib.url import url_query_cleaner
 
 from shoal.scrapy import DupeFilter
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class BySession:
@@ -35,7 +35,7 @@ class Nothing(BaseDupeFilter):
 
 class Judging(scrapy.Spider):
     name = "judging"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)

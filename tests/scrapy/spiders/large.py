@@ -2,12 +2,12 @@
 
 import scrapy
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class Large(scrapy.Spider):
     name = "large"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, size, **arguments):
         super().__init__(**arguments)

@@ -3,13 +3,13 @@
 from scrapy import Request
 from scrapy_redis.spiders import RedisSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class LoggingIn(RedisSpider):  # type: ignore[misc] # scrapy-redis has no types
     name = "logging_in"
     redis_key = "%(name)s:urls"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def start_requests(self):
         yield Request(self.settings["LOGIN"], callback=self.inside, dont_filter=True)

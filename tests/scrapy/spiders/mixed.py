@@ -5,7 +5,7 @@ import asyncio
 import scrapy
 from scrapy.utils.defer import maybe_deferred_to_future
 
-MIXED = {"ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1, "tests.scrapy.keeping.Keeping": 2}}
+MIXED = {"ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1, "tests.scrapy.pipelines.JsonLinesPipeline": 2}}
 
 
 class Mixed(scrapy.Spider):

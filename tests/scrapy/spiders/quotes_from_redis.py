@@ -2,7 +2,7 @@
 
 from scrapy_redis.spiders import RedisSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class QuotesFromRedis(RedisSpider):  # type: ignore[misc] # scrapy-redis has no types
@@ -10,7 +10,7 @@ class QuotesFromRedis(RedisSpider):  # type: ignore[misc] # scrapy-redis has no 
     redis_key = "quotes_queue:start_urls"
     redis_batch_size = 1
     max_idle_time = 1
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def parse(self, response):
         for quote in response.css("div.quote"):

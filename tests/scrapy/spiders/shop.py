@@ -5,7 +5,7 @@ import datetime
 
 import scrapy
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class Book(scrapy.Item):
@@ -21,7 +21,7 @@ class Shelf:
 
 class Shop(scrapy.Spider):
     name = "shop"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)

@@ -1,13 +1,13 @@
 """Follows every link of what comes in under two keys."""
 
 from shoal.scrapy import RedisSpider
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class TreeFromRedis(RedisSpider):
     name = "tree_from_redis"
     redis_key = ("trees", "trees:more")
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def parse(self, response):
         yield {"key": response.url}

@@ -2,7 +2,7 @@
 
 import scrapy
 
-FILES = {"ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1, "tests.scrapy.keeping.Keeping": 2}}
+FILES = {"ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1, "tests.scrapy.pipelines.JsonLinesPipeline": 2}}
 
 
 class WithFiles(scrapy.Spider):

@@ -3,7 +3,7 @@
 import scrapy
 
 from shoal.scrapy import crawl_end, lease_feed
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 crawl_end._CHECK_SECONDS = crawl_end._MAX_CHECK_SECONDS = 3600.0
 lease_feed._WAIT_SECONDS = 3600.0
@@ -11,7 +11,7 @@ lease_feed._WAIT_SECONDS = 3600.0
 
 class WithoutTimers(scrapy.Spider):
     name = "without_timers"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)

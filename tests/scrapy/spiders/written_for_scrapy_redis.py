@@ -3,13 +3,13 @@
 from scrapy import Request
 from scrapy_redis.spiders import RedisSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 
 class Written(RedisSpider):  # type: ignore[misc] # scrapy-redis has no types
     name = "written"
     redis_key = "%(name)s:urls"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def make_request_from_data(self, data):
         return [Request(data.decode(), dont_filter=True, meta={"pushed": True})]

@@ -117,7 +117,7 @@ class BusyStore:
         call, then = self._waiting.popleft()
         tally = self.tally
         before = (tally.calls, tally.leases, tally.pages, tally.empty)
-        answer = await call()
+        result = await call()
         # A batch of the benchmarks is four calls: lease, add, remember, acknowledge.
         batch = SHARED_BATCH_SECONDS if self._waiting else plan.STORE_BATCH_SECONDS
         call_seconds = EMPTY_LEASE_SECONDS if tally.empty > before[3] else batch / 4
@@ -130,7 +130,7 @@ class BusyStore:
         tally.busy_seconds += seconds
 
         async def answered() -> None:
-            await then(answer)
+            await then(result)
             await self._next()
 
         self._timeline.at(self._timeline.now + seconds, answered)
@@ -148,7 +148,7 @@ class SimulatedWorker:
         self._leasing = False
         self._naps = itertools.count()
         self._nap = -1
-        # When it began to ask its own shards in vain.
+        # Since when its own shards have had nothing to lease.
         self._since: float | None = None
         self._finished: list[tuple[Lease, Visit, float]] = []
         self._delivering = False
@@ -164,10 +164,10 @@ class SimulatedWorker:
         self._leasing, self._nap = True, -1
         alone = self._own is not None and (self._since is None or self._timeline.now < self._since + OWN_SECONDS)
         due = dict.fromkeys(self._frontier._leasing._order(self._own if alone else None), 0.0)
-        wanted = LeaseRequest(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
+        request = LeaseRequest(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
 
         async def call() -> list[Lease]:
-            leases = await self._frontier._leasing._round(due, wanted)
+            leases = await self._frontier._leasing._round(due, request)
             self._fleet.tally.leases += len(leases)
             self._fleet.tally.empty += not leases
             return leases
@@ -246,8 +246,8 @@ class SimulatedWorker:
 
     async def _acknowledge(self, batch: list[tuple[Lease, Visit, float]]) -> None:
         by_lease: dict[str, list[tuple[Lease, Visit, float]]] = {}
-        for one in batch:
-            by_lease.setdefault(one[0].token, []).append(one)
+        for visit in batch:
+            by_lease.setdefault(visit[0].token, []).append(visit)
 
         async def call() -> None:
             now = self._timeline.now
@@ -257,11 +257,11 @@ class SimulatedWorker:
             await self._frontier.acknowledge_all(
                 [
                     Done(
-                        lease=some[0][0], outcomes=[visit.stored() for _, visit, _ in some],
-                        finished_ago_seconds=max(0.0, now - some[-1][2]), success=True,
+                        lease=visits[0][0], outcomes=[visit.stored() for _, visit, _ in visits],
+                        finished_ago_seconds=max(0.0, now - visits[-1][2]), success=True,
                         response_seconds=self._fleet.response, delay_seconds=self._fleet.adaptive,
                     )
-                    for some in by_lease.values()
+                    for visits in by_lease.values()
                 ]
             )  # fmt: skip
 
@@ -294,7 +294,7 @@ class SimulatedFleet:
 
 @dataclass
 class Simulated:
-    """What a stretch of a crawl showed."""
+    """Measurements of a part of a crawl."""
 
     pages_per_second: float
     store_busy: float
@@ -321,7 +321,7 @@ async def simulate(
     fleet = SimulatedFleet(timeline, tally, BusyStore(timeline, tally, slice_of), response, response if delay else 0.0)
     for frontier in frontiers:
         worker = SimulatedWorker(fleet, frontier, places, 1 / worker_pages_per_second)
-        worker.own([one.worker for one in frontiers], shards)
+        worker.own([frontier.worker for frontier in frontiers], shards)
         timeline.at(0.0, worker.ask)
     await timeline.run(warm_seconds)
     before = replace(tally)

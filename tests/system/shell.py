@@ -1,8 +1,8 @@
 """Runs the command `shoal` as a user does: in its own folder, as a separate process, judged by the files it leaves.
 
 shell = Shell(folder)
-ran = shell.run("crawl", url, "--delay", "0")
-assert ran.code == 0, ran.err
+result = shell.run("crawl", url, "--delay", "0")
+assert result.code == 0, result.err
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ LOCAL = ("--allow-network", "127.0.0.0/8")
 
 
 @dataclass
-class Ran:
+class Result:
     code: int
     out: str
     err: str
 
     def __post_init__(self) -> None:
-        # Of a user's spider it is shown, of Shoal never.
+        # Shoal shows tracebacks of a user's spider, never of its own code.
         assert "Traceback" not in self.err or "\nSpider " in f"\n{self.err}", self.err
 
 
 @dataclass
 class Running:
-    """A command that runs. `said` grows with what it writes to stderr."""
+    """A command that runs. `stderr_lines` grows as it writes to stderr."""
 
     process: subprocess.Popen[str]
-    said: list[str] = field(default_factory=list)
+    stderr_lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._out: list[str] = []
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self._ears = [
-            threading.Thread(target=lambda: self.said.extend(iter(self.process.stderr.readline, ""))),  # type: ignore[union-attr]
+        self._readers = [
+            threading.Thread(target=lambda: self.stderr_lines.extend(iter(self.process.stderr.readline, ""))),  # type: ignore[union-attr]
             threading.Thread(target=lambda: self._out.extend(iter(self.process.stdout.readline, ""))),  # type: ignore[union-attr]
         ]
-        for ear in self._ears:
-            ear.start()
+        for reader in self._readers:
+            reader.start()
 
-    def until_said(self, text: str) -> None:
-        wait_until(lambda: any(text in line for line in self.said), f"{text!r} in {self.said}")
+    def wait_for_output(self, text: str) -> None:
+        wait_until(lambda: any(text in line for line in self.stderr_lines), f"{text!r} in {self.stderr_lines}")
 
     def workers(self) -> list[int]:
         """Process ids of its worker processes."""
@@ -75,13 +75,13 @@ class Running:
         self.process.kill()
         self.process.wait()
 
-    def end(self, how: int | None = None, seconds: float = WAIT_SECONDS) -> Ran:
+    def end(self, how: int | None = None, seconds: float = WAIT_SECONDS) -> Result:
         if how is not None:
             self.process.send_signal(how)
         code = self.process.wait(seconds)
-        for ear in self._ears:
-            ear.join(10)
-        return Ran(code, "".join(self._out), "".join(self.said))
+        for reader in self._readers:
+            reader.join(10)
+        return Result(code, "".join(self._out), "".join(self.stderr_lines))
 
 
 @dataclass
@@ -90,24 +90,24 @@ class Shell:
     environ: dict[str, str] = field(default_factory=dict)
     started: list[Running] = field(default_factory=list)
 
-    def start(self, *args: object, given: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
+    def start(self, *args: object, stdin: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
         process = start(
             sys.executable, *program, *map(str, args), cwd=self.folder, text=True,
             environ=self._environ(),
-            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         if process.stdin is not None:
-            process.stdin.write(given or "")
+            process.stdin.write(stdin or "")
             process.stdin.close()
         self.started.append(Running(process))
         return self.started[-1]
 
-    def run(self, *args: object, given: str | None = None, seconds: float = WAIT_SECONDS) -> Ran:
-        return self.start(*args, given=given).end(seconds=seconds)
+    def run(self, *args: object, stdin: str | None = None, seconds: float = WAIT_SECONDS) -> Result:
+        return self.start(*args, stdin=stdin).end(seconds=seconds)
 
-    def call(self, *args: object) -> Ran:
-        """Run a command in this process: for what ends before it starts any other."""
+    def call(self, *args: object) -> Result:
+        """Run a command in this process. It must end before it starts another process."""
         from shoal.cli.main import run
 
         out, err = io.StringIO(), io.StringIO()
@@ -120,7 +120,7 @@ class Shell:
         ):
             run([*map(str, args)])
         code = int(end.value.code or 0)
-        return Ran(code, out.getvalue(), err.getvalue())
+        return Result(code, out.getvalue(), err.getvalue())
 
     def _environ(self) -> dict[str, str]:
         """The environment of a user at a terminal: elsewhere, services write JSON."""
@@ -128,7 +128,7 @@ class Shell:
         environ = {name: value for name, value in os.environ.items() if name not in strange}
         return {**environ, "SHOAL_LOG": "text", **self.environ}
 
-    def crawl(self, *args: object, **how: Any) -> Ran:
+    def crawl(self, *args: object, **how: Any) -> Result:
         """A crawl of a site on this machine; by one worker if `args` have no other number."""
         workers = () if "--workers" in args else ("--workers", 1)
         return self.run("crawl", *args, *LOCAL, *workers, **how)
@@ -136,22 +136,22 @@ class Shell:
     def rows(self, name: str = "pages.db") -> dict[str, dict[str, Any]]:
         with contextlib.closing(sqlite3.connect(self.folder / name)) as connection:
             connection.row_factory = sqlite3.Row
-            found = [dict(row) for row in connection.execute("SELECT * FROM pages")]
-        assert len({(row["crawl"], row["url"]) for row in found}) == len(found)
-        return {row["url"]: row for row in found}
+            records = [dict(row) for row in connection.execute("SELECT * FROM pages")]
+        assert len({(row["crawl"], row["url"]) for row in records}) == len(records)
+        return {row["url"]: row for row in records}
 
     def lines(self, name: str = "pages.jsonl") -> list[str]:
         """The URLs of a file of JSON lines, in order."""
         return [json.loads(line)["url"] for line in (self.folder / name).read_text().splitlines()]
 
     def counts(self, crawl: str, *where: str) -> dict[str, Any]:
-        ran = self.run("show", crawl, "--json", *where)
-        assert ran.code == 0, ran.err
-        told: dict[str, Any] = json.loads(ran.out)
-        return told
+        result = self.run("show", crawl, "--json", *where)
+        assert result.code == 0, result.err
+        status: dict[str, Any] = json.loads(result.out)
+        return status
 
     def close(self) -> None:
-        """Nothing that was started outlives a test."""
+        """Kill everything that was started: nothing outlives a test."""
         for running in self.started:
             pids = running.workers()
             if running.process.poll() is None:
@@ -166,12 +166,12 @@ class Shell:
 
 
 def children(pid: int) -> list[int]:
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(path.parent.name))
-    return found
+                pids.append(int(path.parent.name))
+    return pids
 
 
 def command_line(pid: int) -> bytes:

@@ -1,6 +1,6 @@
 """Runs `shoal serve` as a separate process, and sends requests to it.
 
-with served(folder, store="--folder", place) as api:
+with serve_api(folder, store="--folder", place) as api:
     api.client.submit(seeds=[...])
     assert api.ask("GET", "/v1/crawls").status == 200
 """
@@ -34,7 +34,7 @@ for package in ("starlette", "uvicorn", "prometheus_client"):
 
 
 @dataclass
-class Got:
+class ApiResponse:
     status: int
     headers: dict[str, str]
     raw: bytes
@@ -45,7 +45,7 @@ class Got:
 
 
 @dataclass
-class Served:
+class ApiProcess:
     process: subprocess.Popen[bytes]
     errors: Path
     host: str
@@ -62,8 +62,8 @@ class Served:
         self.clients.append(Client(self.url, token=self.token, timeout_seconds=60))
         return self.clients[-1]
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Got:
-        """One request, past the client. A body that is bytes is sent as it is."""
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> ApiResponse:
+        """Send one request without the client. A body of bytes is sent unchanged."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         try:
             if self.token:
@@ -73,11 +73,11 @@ class Served:
             named = {name.replace("_", "-"): value for name, value in headers.items() if value}
             connection.request(method, path, body, named)
             response = connection.getresponse()
-            return Got(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            return ApiResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.errors.read_text()
 
     def end(self) -> int:
@@ -86,10 +86,10 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(
+def serve_api(
     folder: Path, *flags: object, settings: str = "", token: str = "", program: Sequence[str] = MODULE
-) -> Iterator[Served]:
-    """A server in a folder of its own, with this shoal.toml. It must end well, and have had no defect.
+) -> Iterator[ApiProcess]:
+    """A server in a folder of its own, with this shoal.toml. It must exit with code 0 and without an internal error.
 
     `program` are the arguments of Python for the command `shoal`.
     """
@@ -108,15 +108,15 @@ def served(
             assert process.poll() is None, errors.read_text()
             return re.search(r"http://([0-9.]+):([0-9]+)", errors.read_text())
 
-        found = wait_until(address, "the server says where it is")
-        api = Served(process, errors, found[1], int(found[2]), token)
+        match = wait_until(address, "the server prints its address")
+        api = ApiProcess(process, errors, match[1], int(match[2]), token)
         yield api
         for client in api.clients:
             client.close()
         if process.poll() is None:
-            assert api.end() == 0, api.said()
-        assert "Defect" not in api.said()
-        assert "Traceback" not in api.said()
+            assert api.end() == 0, api.output()
+        assert "Defect" not in api.output()
+        assert "Traceback" not in api.output()
     finally:
         if process.poll() is None:
             process.kill()

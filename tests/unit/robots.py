@@ -18,10 +18,10 @@ OURS = "Shoal"
 
 
 def data(path: str) -> Path:
-    found = DATA / path
-    if not found.exists():
+    file = DATA / path
+    if not file.exists():
         pytest.skip(f"{path} is absent: put the public robots.txt data beside the checkout, as shared/data/{path}")
-    return found
+    return file
 
 
 def rules_of(text: str, token: str = OURS) -> Rules:

@@ -5,7 +5,7 @@
         for served in site.log():
             ...
 
-The version of a page is how many of its changes have passed. The log says which version each answer had: it is the
+The version of a page is how many of its changes have passed. The log says which version each response had: it is the
 judge of what a crawler could know. Moments are seconds since the site was started.
 """
 
@@ -32,7 +32,7 @@ Changes = Sequence[Sequence[Sequence[float]]]
 
 
 class Served(NamedTuple):
-    """One answer. `wire` are the bytes of its request and of itself, headers included."""
+    """One response. `wire` is the number of bytes of its request and of itself, headers included."""
 
     moment: float
     host: int
@@ -67,15 +67,15 @@ def changing(folder: Path, changes: Changes) -> Iterator[ChangingSite]:
     sockets = _listening([f"127.0.2.{number + 1}" for number in range(len(changes))], 0)
     began_mono = time.monotonic()
     (folder / "changes").write_text(json.dumps({"began_mono": began_mono, "changes": changes}))
-    numbers = [one.fileno() for one in sockets]
+    numbers = [listening.fileno() for listening in sockets]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.site.changing", str(folder), *map(str, numbers)], pass_fds=numbers, cwd=ROOT,
+        [sys.executable, "-m", "tests.site.changing_site", str(folder), *map(str, numbers)], pass_fds=numbers, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, start_new_session=True,
     )  # fmt: skip
     port = sockets[0].getsockname()[1]
-    for one in sockets:
-        one.close()
+    for listening in sockets:
+        listening.close()
     try:
         yield ChangingSite(folder, port, began_mono)
     finally:
@@ -96,9 +96,9 @@ class _Connection(asyncio.Protocol):
         self._data += data
         while (end := self._data.find(b"\r\n\r\n")) >= 0:
             request, self._data = self._data[: end + 4], self._data[end + 4 :]
-            self._answer(request)
+            self._respond(request)
 
-    def _answer(self, request: bytes) -> None:
+    def _respond(self, request: bytes) -> None:
         path = request.split(b" ", 2)[1].decode()
         page = int(path[2:]) if path[:2] == "/p" and path[2:].isdigit() else -1
         if not 0 <= page < len(self._pages):
@@ -109,26 +109,26 @@ class _Connection(asyncio.Protocol):
         tag = f'"{self._host}-{page}-{version}"'
         headers = f"Date: {formatdate(usegmt=True)}\r\nETag: {tag}\r\nCache-Control: max-age=0\r\n"
         if f"if-none-match: {tag}\r\n".encode() in request.lower():
-            status, answer = 304, f"HTTP/1.1 304 Not Modified\r\n{headers}\r\n".encode()
+            status, response = 304, f"HTTP/1.1 304 Not Modified\r\n{headers}\r\n".encode()
         else:
             body = f"<title>Version {version}</title><p>Page {page} in version {version}."
             head = f"HTTP/1.1 200 OK\r\n{headers}Content-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
-            status, answer = 200, (head + body).encode()
-        wire = len(request) + len(answer)
+            status, response = 200, (head + body).encode()
+        wire = len(request) + len(response)
         os.write(self._log, f"{moment:.6f} {self._host} {page} {version} {status} {wire}\n".encode())
-        self._transport.write(answer)
+        self._transport.write(response)
 
 
 async def _serve(folder: Path, numbers: list[int]) -> None:
     import socket
 
-    told = json.loads((folder / "changes").read_text())
+    config = json.loads((folder / "changes").read_text())
     log = os.open(folder / "served", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     loop = asyncio.get_running_loop()
     for host, number in enumerate(numbers):
-        pages, listening = told["changes"][host], socket.socket(fileno=number)
+        pages, listening = config["changes"][host], socket.socket(fileno=number)
         await loop.create_server(
-            lambda host=host, pages=pages: _Connection(host, pages, told["began_mono"], log),  # type: ignore[misc]
+            lambda host=host, pages=pages: _Connection(host, pages, config["began_mono"], log),  # type: ignore[misc]
             sock=listening,
         )
     await asyncio.Event().wait()

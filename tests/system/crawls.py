@@ -1,12 +1,12 @@
 """Runs crawls with real worker processes on a real site, and returns their results.
 
-    with crawling(folder, hosts=20, workers=2) as crawls:
+    with open_crawls(folder, hosts=20, workers=2) as crawls:
         host, = crawls.site.take()
         site.at(host, "/", page("/a"))
         done = crawls.run(f"http://{host}/", delay_seconds=0.1)
         assert done.rows[f"http://{host}/a"]["status"] == 200
 
-Store, site and workers are shared by the tests of a module: every crawl is a new one, on hosts nobody has asked yet.
+The tests of a module share the store, the site and the workers. Each test starts new crawls, on hosts of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def complete(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]) -> T:
-    """Run a call on this loop. Beside a browser, whose own loop runs in this thread, in another thread."""
+    """Run a call on this loop; in another thread if the loop of a browser runs in this one."""
     if asyncio._get_running_loop() is None:
         return loop.run_until_complete(call)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -48,8 +48,8 @@ def complete(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]) -> T
 
 
 @dataclass
-class Crawled:
-    """What a crawl left behind: rows by URL, counts by state and reason, and what the site says of its hosts."""
+class CrawlResult:
+    """The rows of a crawl by URL, its counts by state and reason, and the judge of the requests to its hosts."""
 
     rows: dict[str, dict[str, Any]]
     counts: Counts
@@ -65,17 +65,17 @@ class Crawls:
     frontier: Frontier
     loop: asyncio.AbstractEventLoop
     settings: dict[str, object]
-    # Its workers serve many crawls, as those of `shoal worker` do: one whose output is unavailable is paused.
+    # Its workers serve many crawls, as those of `shoal worker` do: a crawl whose output is unavailable is paused.
     shared: bool = False
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def do(self, call: Coroutine[Any, Any, T]) -> T:
-        """A call to the frontier."""
+        """Run a call to the frontier and return its result."""
         return complete(self.loop, call)
 
-    def hire(self, count: int) -> None:
-        """Start worker processes, as the supervisor does; when this returns, all have reported and wait for visits."""
+    def start_workers(self, count: int) -> None:
+        """Start worker processes as the supervisor does. When this returns, all have reported and wait for visits."""
         for _ in range(count):
             name = f"w{len(self.workers) + 1}"
             orders = {
@@ -102,7 +102,7 @@ class Crawls:
         return crawl
 
     def until(self, true: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for what the workers or the site will do. A worker that has died fails the test."""
+        """Wait until `true` returns a true value. If a worker has died, the test fails."""
         deadline = time.monotonic() + seconds
         while not true():
             for name, process in self.workers.items():
@@ -110,8 +110,8 @@ class Crawls:
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}. {self.troubles()}"
             time.sleep(0.03)
 
-    def finish(self, crawl: str, *hosts: str, seconds: float = WAIT_SECONDS) -> Crawled:
-        """Wait for the end of a crawl. `hosts` are those whose requests are judged; without any, all it has rows of."""
+    def finish(self, crawl: str, *hosts: str, seconds: float = WAIT_SECONDS) -> CrawlResult:
+        """Wait for the end of a crawl. `hosts` are those whose requests are judged, by default all of the site."""
 
         def finished() -> bool:
             return self.do(self.frontier.crawls.finished(crawl))
@@ -120,10 +120,10 @@ class Crawls:
             self.until(finished, f"{crawl} finishes", seconds)
         except AssertionError as error:
             raise AssertionError(f"{error} {self.counts(crawl)}") from None
-        return Crawled(self.rows(crawl), self.counts(crawl), self.site.judge(*hosts))
+        return CrawlResult(self.rows(crawl), self.counts(crawl), self.site.judge(*hosts))
 
-    def run(self, *seeds: str, hosts: tuple[str, ...] = (), seconds: float = WAIT_SECONDS, **how: Any) -> Crawled:
-        """A whole crawl: `begin` and `finish`. Judged are `hosts`, else those of the seeds."""
+    def run(self, *seeds: str, hosts: tuple[str, ...] = (), seconds: float = WAIT_SECONDS, **how: Any) -> CrawlResult:
+        """Run a whole crawl: `begin` and `finish`. `hosts` are those to judge, by default those of the seeds."""
         named = hosts or tuple(seed.split("/")[2] for seed in seeds)
         return self.finish(self.begin(*seeds, **how), *named, seconds=seconds)
 
@@ -131,17 +131,17 @@ class Crawls:
         return self.do(self.frontier.crawls.count(crawl))
 
     def rows(self, crawl: str) -> dict[str, dict[str, Any]]:
-        """The rows of the output by their URL, `redirects` as the list it stands for."""
+        """The rows of the output by their URL. `redirects` is decoded."""
         path = self.folder / f"{crawl}.db"
         if not path.exists():
             return {}
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.row_factory = sqlite3.Row
-            found = [dict(row) for row in connection.execute("SELECT * FROM pages")]
-        for row in found:
+            records = [dict(row) for row in connection.execute("SELECT * FROM pages")]
+        for row in records:
             row["redirects"] = json.loads(row["redirects"])
-        assert len({row["url"] for row in found}) == len(found)
-        return {row["url"]: row for row in found}
+        assert len({row["url"] for row in records}) == len(records)
+        return {row["url"]: row for row in records}
 
     def errors(self, name: str) -> str:
         return (self.folder / f"{name}.err").read_text()[-2000:]
@@ -149,8 +149,8 @@ class Crawls:
     def troubles(self) -> str:
         return " ".join(f"{name} says {self.errors(name)!r}." for name in self.workers if self.errors(name))
 
-    def dismiss(self) -> None:
-        """Ask every worker to stop, and see that each does so without complaint."""
+    def stop_workers(self) -> None:
+        """Stop every worker, and check that each exits with code 0."""
         for process in self.workers.values():
             process.send_signal(signal.SIGTERM)
         for name, process in self.workers.items():
@@ -164,7 +164,7 @@ class Crawls:
 
 
 @contextlib.contextmanager
-def crawling(
+def open_crawls(
     folder: Path,
     *,
     hosts: int,
@@ -173,7 +173,7 @@ def crawling(
     settings: dict[str, object] | None = None,
     shared: bool = False,
 ) -> Iterator[Crawls]:
-    """An embedded store and a site of so many hosts, with workers that wait for crawls."""
+    """Start an embedded store, a site of so many hosts, and workers that wait for crawls."""
     loop = asyncio.new_event_loop()
     chosen: dict[str, object] = {
         "store.folder": str(folder / "store"), "fetch.allow_networks": NETWORKS, "worker.grace_seconds": 5,
@@ -183,9 +183,9 @@ def crawling(
         frontier = complete(loop, Frontier.open(folder=str(folder / "store")))
         crawls = Crawls(folder, site, frontier, loop, chosen, shared)
         try:
-            crawls.hire(workers)
+            crawls.start_workers(workers)
             yield crawls
-            crawls.dismiss()
+            crawls.stop_workers()
         finally:
             crawls.close()
             complete(loop, frontier.close())

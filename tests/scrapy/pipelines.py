@@ -1,7 +1,7 @@
-"""Pipelines of the tests: a line of JSON for each item, appended at once; and a table by the key of the items.
+"""Item pipelines of the tests: a file of JSON lines, a table by the key of the items, and a Redis set.
 
-What is in the file has passed the pipeline, as often as it is there. The table is what a project should have, where an
-item may come again after a kill.
+The file has a line for each time an item passed the pipeline. The table is what a project should use if an item may
+come again after a kill.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from itemadapter import ItemAdapter
 from shoal.scrapy.pipeline import RedisPipeline
 
 
-class Keeping:
+class JsonLinesPipeline:
     def __init__(self, crawler: Any) -> None:
-        self._file = os.open(crawler.settings["KEPT"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._slow = crawler.settings.getfloat("KEEPING_SECONDS")
+        self._file = os.open(crawler.settings["ITEMS_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._slow = crawler.settings.getfloat("PIPELINE_SECONDS")
 
     @classmethod
-    def from_crawler(cls, crawler: Any) -> Keeping:
+    def from_crawler(cls, crawler: Any) -> JsonLinesPipeline:
         return cls(crawler)
 
     async def process_item(self, item: Any, spider: Any = None) -> Any:
@@ -33,14 +33,14 @@ class Keeping:
         return item
 
 
-class Keyed:
+class KeyedPipeline:
     def __init__(self, crawler: Any) -> None:
-        self._database = sqlite3.connect(f"{crawler.settings['KEPT']}.db", timeout=30, isolation_level=None)
+        self._database = sqlite3.connect(f"{crawler.settings['ITEMS_FILE']}.db", timeout=30, isolation_level=None)
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute("CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, title TEXT)")
 
     @classmethod
-    def from_crawler(cls, crawler: Any) -> Keyed:
+    def from_crawler(cls, crawler: Any) -> KeyedPipeline:
         return cls(crawler)
 
     def process_item(self, item: Any, spider: Any = None) -> Any:
@@ -48,12 +48,12 @@ class Keyed:
         return item
 
 
-class IntoSet(RedisPipeline):
-    """As projects write it for scrapy-redis."""
+class SetPipeline(RedisPipeline):
+    """A pipeline as projects write it for scrapy-redis."""
 
     def _process_item(self, item: Any, spider: Any) -> Any:
         self.server.sadd(f"{spider.name}:set", item["key"])
         return item
 
 
-KEPT = {"ITEM_PIPELINES": {"tests.scrapy.keeping.Keeping": 300}}
+ITEM_PIPELINE = {"ITEM_PIPELINES": {"tests.scrapy.pipelines.JsonLinesPipeline": 300}}
