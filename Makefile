@@ -56,11 +56,11 @@ services-deploy: # with what tests of deploy/ need
 demo: $(STAMP)-run ## crawl four small sites on this machine, and check the guarantees
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
-# Most tests wait for processes and clocks: four at a time take a third of the time, also on two cores.
+# Most tests wait for processes and clocks: six at a time keep two cores busy.
 # In the order of their names: files of few and slow tests do not come last.
 # The tests start thousands of processes: where Python may not write bytecode, each of them would compile Shoal, and
 # each process of pytest all tests.
-PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder
 
 test: install services ## run the fast tests, in about six minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)

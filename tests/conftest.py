@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,14 @@ from tests.system.shell import Shell
 # An example may take any time: on a busy machine a limit fails tests at random. What CI chose otherwise stays.
 settings.register_profile("shoal", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
+
+# Thousands of tests stay in memory: collecting garbage among them takes a tenth of the time of all tests.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -85,12 +85,12 @@ def test_waiting_with_asyncio_ends_at_its_timeout(tmp_path: Path) -> None:
 )
 def test_a_server_that_is_not_a_shoal_api_is_reported_as_such(status: int, body: bytes, shell: Shell) -> None:
     with answering(status, body) as url:
-        with pytest.raises(ShoalError, match=r"not a Shoal API|without a problem") as refused:
+        with pytest.raises(ShoalError, match=r"not a Shoal API|without an error description") as refused:
             list(Client(url).crawls())
         assert type(refused.value) is ShoalError
         result = shell.run("crawls", "--store", url)
         assert result.code == 1
-        assert "not a Shoal API" in result.err or "but no error of Shoal" in result.err
+        assert "not a Shoal API" in result.err or "without an error description" in result.err
         assert "defect" not in result.err
         assert "bug" not in result.err
 

@@ -41,7 +41,12 @@ def _running(argv: list[str], folder: Path, port: int) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            # tinyproxy does not always notice the signal.
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager

@@ -21,13 +21,25 @@ from tests.servers import WAIT_SECONDS, alive, wait_until
 
 # Leases as a worker does, writes a crash marker for its visit, and then ends as scripted.
 WORKER = """
-import asyncio, os, signal, sys, time
+import os, signal, sys
+
+END = sys.argv[1]
+if END == "broken":
+    sys.exit(1)
+if END == "refuse":
+    print("The store is not for me.", file=sys.stderr)
+    sys.exit(3)
+if END == "babble":
+    print("not a report \\x1b[2J")
+    print("y" * 3_000_000, file=sys.stderr)
+    sys.exit(3)
+
+import asyncio, time
 from shoal.frontier import Frontier
 from shoal.worker.crash_marker import CrashMarker
 from shoal.worker.startup import StartupConfig
 from shoal.model.worker_report import WorkerReport
 
-END = sys.argv[1]
 orders = StartupConfig.of(sys.stdin.buffer.readline())
 
 def report(**counts):
@@ -52,15 +64,6 @@ if END == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     report()
     time.sleep(600)
-if END == "broken":
-    sys.exit(1)
-if END == "refuse":
-    print("The store is not for me.", file=sys.stderr)
-    sys.exit(3)
-if END == "babble":
-    print("not a report \\x1b[2J")
-    print("y" * 3_000_000, file=sys.stderr)
-    sys.exit(3)
 asyncio.run(work())
 """
 

@@ -236,7 +236,7 @@ class Frontier:
         lost = await self.commit(self.prepare(done))
         if lost:
             raise LeaseLost(
-                f"Worker {self.worker} has lost {len(lost)} leases (first: {lost[0]}); other workers make their visits."
+                f"Worker {self.worker} lost leases: {len(lost)}, first {lost[0]}. Other workers make their visits."
             )
 
     def prepare(self, done: Sequence[Done]) -> AckBatch:
