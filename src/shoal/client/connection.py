@@ -162,7 +162,9 @@ def _error(status: int, raw: bytes) -> errors.ShoalError:
     with contextlib.suppress(ValueError):
         problem = json.loads(raw)
     if not isinstance(problem, dict) or not isinstance(problem.get("detail"), str):
-        return errors.ShoalError(f"The server returned status {status} without an error description; check that it is a Shoal API.")
+        return errors.ShoalError(
+            f"The server returned status {status} without an error description; check that it is a Shoal API."
+        )
     name = str(problem.get("type", "")).rpartition(":")[2]
     kind = _ERRORS.get(name, errors.StoreUnavailable if status == 503 else errors.ShoalError)
     if not issubclass(kind, errors.ShoalError) or kind is errors.FetchError:
