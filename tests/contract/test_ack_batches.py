@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
+from shoal.errors import InvalidInput
 from shoal.frontier import AckBatch, Done
 from shoal.model.limits import Limits
 from tests.contract.fleet import Fleet, paths
@@ -55,3 +59,26 @@ async def test_a_committed_batch_is_kept_after_its_worker_was_reaped(fleet: Flee
     await ann.commit(batch)
     await bob.reap("ann")
     assert await bob.void_batch(batch) == []
+
+
+async def test_an_unpacked_batch_is_not_committed(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", paths(fleet.hosts(1)[0], 2))
+    lease = (await ann.lease())[0]
+    batch = ann.prepare([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits])])
+    with pytest.raises(InvalidInput, match="can only be voided"):
+        await ann.commit(AckBatch.unpack(batch.pack()))
+    assert await ann.commit(batch) == []
+    assert (await ann.crawls.count("c")).stored == 2
+
+
+async def test_a_batch_of_version_0_1_is_voided(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", paths(fleet.hosts(1)[0], 1))
+    lease = (await ann.lease())[0]
+    outcome = [lease.visits[0].number, "s", "", 0.0, b""]
+    report = [lease.token, lease.host, [outcome], 0.0, True, 0.1, None]
+    packed = msgspec.msgpack.encode(["ann", [[lease.shard, "1", [report]]], 0.0])
+    assert await bob.void_batch(AckBatch.unpack(packed)) == [lease.token]

@@ -40,36 +40,36 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float | None = None
 
 
-class AckEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A `Done` in a batch: the lease by its token."""
-
-    token: str
-    host: str
-    outcomes: tuple[Outcome, ...]
-    finished_ago_seconds: float | None
-    success: bool | None
-    response_seconds: float | None
-    delay_seconds: float | None
-
-    @classmethod
-    def of(cls, done: Done) -> AckEntry:
-        return cls(
-            done.lease.token, done.lease.host, tuple(done.outcomes), done.finished_ago_seconds, done.success,
-            done.response_seconds, done.delay_seconds,
-        )  # fmt: skip
-
-
-class ShardAcks(msgspec.Struct, frozen=True, array_like=True):
-    """The entries of one shard, under one request number."""
+class ShardAcks(msgspec.Struct, frozen=True):
+    """The reports for one shard, under one request number."""
 
     shard: int
     request: str
-    entries: tuple[AckEntry, ...]
+    tokens: tuple[str, ...]
+    # Empty in a batch that was unpacked: after a crash it can only be voided, which needs the tokens.
+    done: tuple[Done, ...] = ()
     # New links to other shards, for the journal.
     links: tuple[JournalEntry, ...] = ()
 
 
-class AckBatch(msgspec.Struct, frozen=True, array_like=True):
+class _PackedLease(msgspec.Struct, frozen=True, array_like=True):
+    """Version 0.1 wrote the whole report after the token."""
+
+    token: str
+
+
+class _PackedShard(msgspec.Struct, frozen=True, array_like=True):
+    shard: int
+    request: str
+    leases: tuple[_PackedLease, ...]
+
+
+class _PackedBatch(msgspec.Struct, frozen=True, array_like=True):
+    worker: str
+    shards: tuple[_PackedShard, ...]
+
+
+class AckBatch(msgspec.Struct, frozen=True):
     """Prepared acknowledgements. `pack` returns bytes for an output that must call `void_batch` after a crash."""
 
     worker: str
@@ -77,15 +77,19 @@ class AckBatch(msgspec.Struct, frozen=True, array_like=True):
     prepared_mono: float = 0.0
 
     def pack(self) -> bytes:
-        shards = tuple(msgspec.structs.replace(part, links=()) for part in self.shards)
-        return msgspec.msgpack.encode(msgspec.structs.replace(self, shards=shards, prepared_mono=0.0))
+        shards = (_PackedShard(part.shard, part.request, tuple(map(_PackedLease, part.tokens))) for part in self.shards)
+        return msgspec.msgpack.encode(_PackedBatch(self.worker, tuple(shards)))
 
     @classmethod
     def unpack(cls, packed: bytes) -> AckBatch:
         try:
-            return msgspec.msgpack.decode(packed, type=cls)
+            batch = msgspec.msgpack.decode(packed, type=_PackedBatch)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"Invalid acknowledgement batch; another version of Shoal wrote it: {error}.") from None
+        shards = (
+            ShardAcks(part.shard, part.request, tuple(lease.token for lease in part.leases)) for part in batch.shards
+        )
+        return cls(batch.worker, tuple(shards))
 
 
 # A lookup here is cheaper than making an OutcomeCode.
@@ -139,21 +143,26 @@ class Acknowledgement:
         self._calling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def prepare(self, done: Sequence[Done]) -> AckBatch:
-        by_shard: dict[int, list[AckEntry]] = {}
+        by_shard: dict[int, list[Done]] = {}
         for report in done:
             self._check(report)
-            by_shard.setdefault(report.lease.shard, []).append(AckEntry.of(report))
+            by_shard.setdefault(report.lease.shard, []).append(report)
         prepared_mono = mono()
         parts = tuple(
-            ShardAcks(shard, self._shards.request(), tuple(entries), tuple(self._journal.take(shard)))
-            for shard, entries in by_shard.items()
-        )
+            ShardAcks(
+                shard, self._shards.request(), tuple(report.lease.token for report in reports), tuple(reports),
+                tuple(self._journal.take(shard)),
+            )
+            for shard, reports in by_shard.items()
+        )  # fmt: skip
         name = f"{self._worker[-56:]}.{self._abandoned}" if self._abandoned else self._worker
         return AckBatch(name, parts, prepared_mono)
 
     async def commit(self, batch: AckBatch, replies: dict[int, list[str]] | None = None) -> list[str]:
         """Returns the tokens of lost leases. `replies` gets those of each shard as soon as it has answered."""
         replies = {} if replies is None else replies
+        if any(len(part.done) < len(part.tokens) for part in batch.shards):
+            raise InvalidInput("A batch that was unpacked can only be voided, not committed.")
 
         async def acknowledge(part: ShardAcks) -> None:
             replies[part.shard] = await self._acknowledge(part, batch)
@@ -168,7 +177,7 @@ class Acknowledgement:
     async def void(self, batch: AckBatch) -> list[str]:
         """Returns the tokens of lost leases, which are all of them if the batch was not committed."""
         args: dict[int, list[Argument]] = {
-            part.shard: [batch.worker, part.request, *(entry.token for entry in part.entries)] for part in batch.shards
+            part.shard: [batch.worker, part.request, *part.tokens] for part in batch.shards
         }
         replies = await self._shards.call_all("void", args, replicated=True)
         return [token.decode() for reply in replies.values() for token in reply[2:]]
@@ -203,15 +212,15 @@ class Acknowledgement:
             args: list[Argument] = [batch.worker, part.request, len(part.links)]
             for link in part.links:
                 args += link
-            for entry in part.entries:
-                ago = entry.finished_ago_seconds
+            for report in part.done:
+                ago = report.finished_ago_seconds
                 args += [
-                    entry.token, entry.host, "" if ago is None else passed_ms(ago + waited),
-                    "" if entry.success is None else int(entry.success),
-                    "" if entry.response_seconds is None else round(entry.response_seconds * 1000),
-                    "" if entry.delay_seconds is None else round(entry.delay_seconds * 1000), len(entry.outcomes),
+                    report.lease.token, report.lease.host, "" if ago is None else passed_ms(ago + waited),
+                    "" if report.success is None else int(report.success),
+                    "" if report.response_seconds is None else round(report.response_seconds * 1000),
+                    "" if report.delay_seconds is None else round(report.delay_seconds * 1000), len(report.outcomes),
                 ]  # fmt: skip
-                for outcome in entry.outcomes:
+                for outcome in report.outcomes:
                     reason = brief(outcome.reason, "unknown") if outcome.reason else ""
                     args += [
                         outcome.number, _CODES[outcome.code], reason, round(outcome.seconds * 1000),
