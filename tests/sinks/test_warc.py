@@ -172,12 +172,12 @@ async def test_a_hostile_value_stays_in_its_header(folder: Path, value: str) -> 
         url=f"https://site.example/{value[:99]}", status=299, body=b"body", headers=(("a", value), ("z", "last")),
         started_at=1.0,
     )  # fmt: skip
-    capture = Capture(crawl="crawl", page=page, request_headers=(("b", value),), request_body=b"asked")
+    capture = Capture(crawl="crawl", page=page, request_headers=(("referer", value),), request_body=b"asked")
     records = await archived(folder, capture, capture_of(1, body=b"other"))
     assert [record.type for record in records] == ["warcinfo"] + ["response", "request", "metadata"] * 2
     _, response, request, _, other, _, _ = records
     assert [name for name, _ in response.http] == ["a", "z", "content-length"]
-    assert [name for name, _ in request.http] == ["host", "b", "content-length"]
+    assert [name for name, _ in request.http] == ["host", "referer", "content-length"]
     assert (response.body, request.body, other.body) == (b"body", b"asked", b"other")
 
 
@@ -190,10 +190,14 @@ async def test_responses_without_a_body_are_archived(folder: Path) -> None:
 
 
 async def test_credentials_of_requests_are_masked_in_the_archive(folder: Path) -> None:
-    headers = (("Authorization", "Basic c2VjcmV0"), ("cookie", "session=secret"), ("Proxy-Authorization", "secret"))
-    capture = Capture(crawl="c", page=capture_of(1).page, request_headers=headers)
+    secret = (
+        ("Authorization", "Basic c2VjcmV0"), ("cookie", "session=secret"), ("Proxy-Authorization", "secret"),
+        ("X-Api-Key", "secret"),
+    )  # fmt: skip
+    public = (("Accept-Language", "de"), ("User-Agent", "Shoal"))
+    capture = Capture(crawl="c", page=capture_of(1).page, request_headers=(*secret, *public))
     request = (await archived(folder, capture))[2]
-    assert request.http == [("host", "site.example"), *((name, "***") for name, _ in headers)]
+    assert request.http == [("host", "site.example"), *((name, "***") for name, _ in secret), *public]
 
 
 async def test_an_unchanged_page_is_a_revisit_record(folder: Path) -> None:

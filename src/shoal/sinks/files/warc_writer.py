@@ -17,13 +17,17 @@ from urllib.parse import quote, urlsplit
 
 from shoal.model.record import Capture
 from shoal.model.response import Response
-from shoal.model.validation import CREDENTIAL_HEADERS
 from shoal.version import __version__
 
 # A page of 15 KB takes 214 us at level 3, and 345 us at level 6 (which compresses to 93 % of the size).
 GZIP_LEVEL = 3
 
 _ORIGINAL = {name: f"x-archive-orig-{name}" for name in ("content-encoding", "transfer-encoding", "content-length")}
+# Headers of requests that never carry a secret. Any other header may: X-Api-Key, Private-Token and the like.
+_PUBLIC = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "if-modified-since",
+     "if-none-match", "range", "referer", "user-agent"}
+)  # fmt: skip
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
 _PROFILE = "http://netpreserve.org/warc/1.1/revisit/"
 _BREAKS = re.compile(r"[\0\r\n]+")
@@ -137,9 +141,7 @@ def _request_head(capture: Capture) -> bytes:
     if "host" not in names:
         lines.append(f"host: {parts.netloc.rpartition('@')[2]}")
     # Archives are given away, so they must not contain credentials.
-    lines += [
-        f"{name}: {'***' if name.lower() in CREDENTIAL_HEADERS else value}" for name, value in capture.request_headers
-    ]
+    lines += [f"{name}: {value if name.lower() in _PUBLIC else '***'}" for name, value in capture.request_headers]
     if capture.request_body and "content-length" not in names:
         lines.append(f"content-length: {len(capture.request_body)}")
     return _head(lines)
