@@ -103,7 +103,7 @@ def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     fleet.wait_for_output("Crawl far is paused until its output is available again: ")
     assert shell.run("pause", "far", "--store", store.url).code == 0
     output.start()
-    fleet.wait_for_output("its output is available again.")
+    fleet.wait_for_output("The output of crawl far is available again. The crawl stays paused.")
     wait_until(lambda: len(set(stored(output))) > 1, "what was kept is stored")
     status = shell.counts("far", "--store", store.url)
     assert (status["state"], status["why"]) == ("paused", "")

@@ -20,7 +20,7 @@ import msgspec
 from shoal.errors import CrawlEnded, SinkRefused, SinkUnavailable, StoreError, UnknownCrawl
 from shoal.frontier import Frontier, mono
 from shoal.leases.held_lease import HeldLease
-from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE
+from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE, State
 from shoal.sinks import Sink, is_local, open_sink
 from shoal.sinks.bodies import BodyStore, are_local, open_files
 from shoal.sinks.contract import Stored
@@ -201,10 +201,12 @@ class OutputHealth:
         for result in outage.kept:
             self._deliver(result)
         for crawl in sorted(outage.crawls):
-            print(f"Crawl {crawl} is resumed: its output is available again.", file=sys.stderr, flush=True)
+            message = f"Crawl {crawl} is resumed: its output is available again."
             # If this call fails, the maintenance resumes the crawl.
             with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
-                await self._frontier.crawls.resume(crawl, OUTPUT_UNAVAILABLE)
+                if (await self._frontier.crawls.resume(crawl, OUTPUT_UNAVAILABLE)).state is State.PAUSED:
+                    message = f"The output of crawl {crawl} is available again. The crawl stays paused."
+            print(message, file=sys.stderr, flush=True)
 
     async def close(self) -> None:
         """Stop probing. Pages that are still kept are released with their leases."""
