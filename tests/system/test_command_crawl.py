@@ -334,3 +334,12 @@ def test_bash_accepts_the_completion_script(shell: Shell) -> None:
     path = f"{shell.folder / 'bin'}:{os.environ['PATH']}"
     result = subprocess.run(["bash", "-c", program], capture_output=True, text=True, env={**os.environ, "PATH": path})
     assert result.stdout.splitlines()[-1] == "got explain export", result
+
+
+def test_links_that_a_page_has_too_many_of_are_counted(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", f"/{'b' * 9000}"))
+    site.at(host, "/a", page())
+    result = shell.crawl(f"http://{host}/", "--delay", "0")
+    assert result.code == 0, result.err
+    assert "1 link not followed: 1 links per page" in result.err

@@ -24,6 +24,7 @@ CALENDAR = "trap: calendar"
 PARAMETERS = "trap: parameters"
 PERMUTATION = "trap: permutation"
 SUBDOMAINS = "trap: subdomains"
+LINKS = "trap: links per page"
 
 MAX_LENGTH = 2000
 MAX_SEGMENTS = 20

@@ -131,8 +131,11 @@ class CrawlContext:
         if not reason and self._hosts is not None:
             reason = self._hosts.verdict(target.host)
         if reason:
-            self._trapped[reason] = self._trapped.get(reason, 0) + 1
+            self.count_trapped(reason, 1)
         return reason
+
+    def count_trapped(self, reason: str, links: int) -> None:
+        self._trapped[reason] = self._trapped.get(reason, 0) + links
 
     def forget_links(self) -> None:
         self.recent.clear()

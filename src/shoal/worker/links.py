@@ -13,6 +13,7 @@ from shoal.model.visit import Visit
 from shoal.parse.html import Parsed
 from shoal.spider import Follow
 from shoal.urls.canonical import Target, canonical, parts_of, resolve
+from shoal.urls.traps import LINKS
 from shoal.worker.crawl_context import CrawlContext
 from shoal.worker.spider_runner import visit_of
 
@@ -57,6 +58,8 @@ def visits_of_follows(
 def visits_of_links(
     parsed: Parsed, visit: Visit, target: Target, context: CrawlContext, obey: bool, now: float
 ) -> list[Visit]:
+    if parsed.links_dropped:
+        context.count_trapped(LINKS, parsed.links_dropped)
     links = (link for link in parsed.links if not (link.rel and obey and link.nofollow))
     if "feed" not in context.follow:
         return visits_of_urls((link.url for link in links), visit, target, context, now)
