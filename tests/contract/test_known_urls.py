@@ -44,6 +44,17 @@ async def test_a_stored_page_is_visited_again_and_counted_once(fleet: Fleet) -> 
     await fleet.check()
 
 
+async def test_a_crawl_that_finishes_meanwhile_runs_again(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    await drain(fleet, ann)
+    running = await ann.crawls.get("c")
+    assert await ann.crawls.finish("c")
+    assert await revisit(ann, running, [PAGE], named={}) == 1
+    assert [visit.url for visit in await drain(fleet, ann)] == [PAGE]
+    await fleet.check()
+
+
 async def test_failed_and_delayed_urls_are_due_now(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)

@@ -80,6 +80,16 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
     of a perpetual crawl is pulled forward in its calendar. A finished crawl runs again. InvalidInput, and nothing is
     changed, if one of them is unknown or set aside.
     """
+    try:
+        return await _revisit(frontier, crawl, urls, named)
+    except CrawlEnded:
+        # It may have finished since `crawl` was read.
+        if not _is_finished(crawl := await frontier.crawls.get(crawl.id)):
+            raise
+        return await _revisit(frontier, crawl, urls, named)
+
+
+async def _revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], named: Mapping[str, str]) -> int:
     targets = _targets(crawl, urls)
     states: list[tuple[Target, Crawl, UrlState]] = []
     for target in targets:
@@ -89,7 +99,7 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
         if state.place is UrlPlace.SET_ASIDE:
             raise InvalidInput(f"A limit ({state.reason}) keeps {target.url[:200]} out: raise the limit instead.")
         states.append((target, owner, state))
-    if crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT:
+    if _is_finished(crawl):
         crawl = await frontier.crawls.resume(crawl.id)
     if not crawl.state.open:
         raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it makes no more visits.")
@@ -103,6 +113,10 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
         elif state.place is UrlPlace.DONE:
             await frontier.add(owner.id, [await _again(crawl, target, named)], force=True)
     return len(states)
+
+
+def _is_finished(crawl: Crawl) -> bool:
+    return crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT
 
 
 def _check_noted(target: Target, results: list[SignalResult]) -> None:
