@@ -24,7 +24,7 @@ import pytest
 
 from shoal.client import Client
 from tests.forking import start
-from tests.servers import wait_until
+from tests.servers import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ("-m", "shoal")
@@ -64,7 +64,7 @@ class ApiProcess:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> ApiResponse:
         """Send one request without the client. A body of bytes is sent unchanged."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=WAIT_SECONDS)
         try:
             if self.token:
                 headers = {"Authorization": f"Bearer {self.token}", **headers}

@@ -12,10 +12,12 @@ import pytest
 from tests.system.shell import Shell
 
 # The same demo with a judge that wants more than it gets: it must not look away.
-STRICTER = "import shoal.cli.demo.site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import main; main()"
+STRICTER = (
+    "import shoal.cli.demo.site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import start; start()"
+)
 UNRULY = (
     "import shoal.politeness.robots_parser as r, shoal.cli.demo.site as d; d._ROBOTS['news'] = ''; "
-    "from shoal.cli import main; main()"
+    "from shoal.cli import start; start()"
 )
 
 
