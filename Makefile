@@ -62,7 +62,7 @@ demo: $(STAMP)-run ## crawl four small sites on this machine, and check the guar
 # each process of pytest all tests.
 PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder
 
-test: install services ## run the fast tests, in about six minutes
+test: install services ## run the fast tests, in about five minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)
 
 test-all: install services-deploy $(VENV)/.installed-deploy ## run all tests, as .ci/run does

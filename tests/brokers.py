@@ -144,7 +144,8 @@ def rabbitmq() -> Iterator[Rabbit]:
         "RABBITMQ_DIST_PORT": str(free_port()), "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"), "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"), "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1",
+        # Idle schedulers sleep instead of spinning.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
     }  # fmt: skip
     # Started here and not by the broker, which would leave it behind.
     names = subprocess.Popen(

@@ -30,6 +30,8 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 @dataclass
 class Engine:
     folder: Path
+    # overlay shares the files of layers; vfs copies all of them, and works everywhere.
+    driver: str = "vfs"
 
     def _call(self, *args: object, check: bool = True, seconds: float = 900) -> subprocess.CompletedProcess[str]:
         result = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=seconds, cwd=ROOT)
@@ -38,7 +40,7 @@ class Engine:
 
     @property
     def _where(self) -> tuple[object, ...]:
-        return "--root", self.folder / "root", "--runroot", self.folder / "run", "--storage-driver", "vfs"
+        return "--root", self.folder / "root", "--runroot", self.folder / "run", "--storage-driver", self.driver
 
     def build(self, tag: str, file: Path, context: Path, **arguments: str) -> None:
         passed = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
@@ -87,13 +89,25 @@ def engine() -> Iterator[Engine]:
         pytest.skip("containers are built and run as root; run: sudo make test-all")
     # Not below pytest's folder: paths of sockets in it would be too long.
     folder = Path(tempfile.mkdtemp(prefix="shoal-engine-", dir="/var/tmp"))
-    podman = Engine(folder)
+    podman = Engine(folder, "overlay" if _can_overlay(folder / "overlay") else "vfs")
     try:
         podman.build("shoal-base", _base(folder) / "Dockerfile", folder / "base")
         yield podman
     finally:
         podman.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _can_overlay(folder: Path) -> bool:
+    """Whether layers can be mounted here. In a container that may not, or on some file systems, they cannot."""
+    lower, upper, work, merged = (folder / name for name in ("lower", "upper", "work", "merged"))
+    for part in (lower, upper, work, merged):
+        part.mkdir(parents=True)
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, merged], capture_output=True).returncode:
+        return False
+    subprocess.run(["umount", merged], check=True)
+    return True
 
 
 def _base(folder: Path) -> Path:
