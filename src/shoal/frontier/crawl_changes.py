@@ -87,7 +87,7 @@ class CrawlChanges:
 
         Needed when the process that changed the crawl died before every shard had the change.
         """
-        if crawl.state is not State.FINISHED or crawl.why != NOTHING_LEFT:
+        if not crawl.is_complete:
             await self.bring(crawl, crawl.why)
         elif any(reply[0] != Status.OK for reply in await self.bring(crawl, NOTHING_LEFT, mode="x")):
             # A visit came in before the crawl was closed everywhere: `finish` would have reopened it.

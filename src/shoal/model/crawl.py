@@ -76,6 +76,11 @@ class Crawl(msgspec.Struct, frozen=True):
         return app if isinstance(app, str) else ""
 
     @property
+    def is_complete(self) -> bool:
+        """Whether it finished because no URL was left, not by a command or a limit. It can be reopened."""
+        return self.state is State.FINISHED and self.why == NOTHING_LEFT
+
+    @property
     def schedule(self) -> RevisitSchedule:
         """When its pages are visited again."""
         return revisit_schedule(self.limits.every, self.limits.budget)

@@ -15,7 +15,7 @@ from shoal.errors import CrawlEnded, InvalidInput, SinkError, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.signals import Signal, SignalKind, SignalResult
 from shoal.frontier.url_state import UrlPlace, UrlState, hasten, url_state
-from shoal.model.crawl import NOTHING_LEFT, Crawl, CrawlKind, State
+from shoal.model.crawl import Crawl, CrawlKind
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Record
 from shoal.model.visit import Visit
@@ -84,7 +84,7 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
         return await _revisit(frontier, crawl, urls, named)
     except CrawlEnded:
         # It may have finished since `crawl` was read.
-        if not _is_finished(crawl := await frontier.crawls.get(crawl.id)):
+        if not (crawl := await frontier.crawls.get(crawl.id)).is_complete:
             raise
         return await _revisit(frontier, crawl, urls, named)
 
@@ -99,7 +99,7 @@ async def _revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], named:
         if state.place is UrlPlace.SET_ASIDE:
             raise InvalidInput(f"A limit ({state.reason}) keeps {target.url[:200]} out: raise the limit instead.")
         states.append((target, owner, state))
-    if _is_finished(crawl):
+    if crawl.is_complete:
         crawl = await frontier.crawls.resume(crawl.id)
     if not crawl.state.open:
         raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it makes no more visits.")
@@ -113,10 +113,6 @@ async def _revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], named:
         elif state.place is UrlPlace.DONE:
             await frontier.add(owner.id, [await _again(crawl, target, named)], force=True)
     return len(states)
-
-
-def _is_finished(crawl: Crawl) -> bool:
-    return crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT
 
 
 def _check_noted(target: Target, results: list[SignalResult]) -> None:

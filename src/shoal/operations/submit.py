@@ -33,7 +33,7 @@ from shoal.fetch.address_guard import AddressGuard
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
-from shoal.model.crawl import NOTHING_LEFT, Crawl, State, crawl_id_of
+from shoal.model.crawl import Crawl, State, crawl_id_of
 from shoal.model.crawl_options import options
 from shoal.model.crawl_request import REQUEST_FIELDS, CrawlRequest
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
@@ -244,7 +244,7 @@ async def submit(
         same = _same(crawl, submission)
         if not (same or (submission.joins and _may_join(crawl, submission))):
             raise
-        if not crawl.state.open and (same or not _was_done(crawl)):
+        if not crawl.state.open and (same or not crawl.is_complete):
             return Submitted(id=submission.name, created=False)
         created = False
     if created:
@@ -306,7 +306,7 @@ async def _add(frontier: Frontier, submission: Submission) -> None:
             return
         except CrawlEnded:
             crawl = await frontier.crawls.get(submission.name)
-            if not submission.joins or not (crawl.state is State.RUNNING or _was_done(crawl)):
+            if not submission.joins or not (crawl.state is State.RUNNING or crawl.is_complete):
                 raise
         # Maintenance may finish the crawl before the URLs are added: then it is reopened. resume() also completes a
         # state change that has not reached every shard.
@@ -332,12 +332,7 @@ def _may_join(crawl: Crawl, submission: Submission) -> bool:
     """Whether the seeds may join the crawl. A crawl that was stopped accepts only its own seeds: a repeated message."""
     if crawl.app != submission.spec.app:
         return False
-    return crawl.state.open or _was_done(crawl) or set(submission.urls) <= set(crawl.spec.get("seeds", ()))
-
-
-def _was_done(crawl: Crawl) -> bool:
-    """Whether the crawl finished because no URL was left, not by a command or a limit."""
-    return crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT
+    return crawl.state.open or crawl.is_complete or set(submission.urls) <= set(crawl.spec.get("seeds", ()))
 
 
 def _domain_urls(request: CrawlRequest) -> list[str]:

@@ -11,7 +11,7 @@ from shoal.api.dashboard.view import DashboardPage, View
 from shoal.errors import InvalidUrl
 from shoal.frontier.inspect import list_crawls
 from shoal.frontier.url_state import UrlPlace
-from shoal.model.crawl import NOTHING_LEFT, Crawl, CrawlKind, State
+from shoal.model.crawl import Crawl, CrawlKind, State
 from shoal.operations.explain import Check, Explanation, explain
 from shoal.operations.known_urls import can_forget, can_revisit
 from shoal.operations.seeds import seed_target
@@ -79,7 +79,7 @@ def _actions(view: View, explained: Explanation, crawl: Crawl) -> Node:
         return None
     own, acts = path("crawls", crawl.id), list[Node]()
     url = explained.canonical
-    if explained.state in _REVISITED and (crawl.state.open or crawl.why == NOTHING_LEFT):
+    if explained.state in _REVISITED and (crawl.state.open or crawl.is_complete):
         acts.append(button("Visit again now", f"{own}/revisit", name="url", value=url))
     if explained.state is UrlPlace.DONE and can_forget(crawl):
         explanation = (
