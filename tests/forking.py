@@ -51,14 +51,15 @@ ROOT = Path(__file__).resolve().parent.parent
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "FAKETIME")
 
 
-def start(*argv: str, environ: Mapping[str, str] = os.environ, **how: Any) -> subprocess.Popen[Any]:
+def start(*argv: str, environ: Mapping[str, str] = os.environ, fork: bool = True, **how: Any) -> subprocess.Popen[Any]:
     """Start a program of this checkout in a session of its own; by forking, if it is one of those above.
 
     It is not forked if Python would start otherwise in `environ` than in the environment of the tests.
     """
     paths = [str(ROOT / "src"), str(ROOT), environ.get("PYTHONPATH", "")]
     env = {**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    if argv[0] == sys.executable and argv[1] == "-m" and _is_preloaded(*argv[2:]) and _at_start(env) == _AS_HERE:
+    is_module = argv[0] == sys.executable and argv[1] == "-m"
+    if fork and is_module and _is_preloaded(*argv[2:]) and _at_start(env) == _AS_HERE:
         return Forked(*argv[2:], env=env, start_new_session=True, **how)
     return subprocess.Popen(argv, env=env, start_new_session=True, **how)
 

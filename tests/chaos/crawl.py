@@ -70,6 +70,7 @@ class CrawlRun:
         program: Sequence[str] = WORKER,
         settings: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
+        fork: bool = True,
     ) -> str:
         """Start another worker under a name of its own. Its orders are on stdin, as those of a supervisor."""
         self.started += 1
@@ -81,8 +82,9 @@ class CrawlRun:
         }
         with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
             process = start(
-                *program, stdin=subprocess.PIPE, stdout=out, stderr=errors, environ={**os.environ, **(environ or {})}
-            )
+                *program, stdin=subprocess.PIPE, stdout=out, stderr=errors, environ={**os.environ, **(environ or {})},
+                fork=fork,
+            )  # fmt: skip
         self.workers[name] = process
         self.all.append(process)
         assert process.stdin is not None

@@ -157,9 +157,9 @@ def test_a_crawl_reports_which_host_it_waits_for_and_why(crawls: Crawls) -> None
     seen: dict[str, PendingHost] = {}
 
     def both_are_seen() -> bool:
-        # Between its tries, a URL is with a worker for a moment, and its host is paused a moment later.
+        # Between its tries, a URL is with a worker for a moment. Its reason, and the pause of its host, come later.
         for host, wait in pending().items():
-            if wait.retries and wait.paused == (host == busy):
+            if wait.retries and wait.reason and wait.paused == (host == busy):
                 seen.setdefault(host, wait)
             elif wait.paused and host == failing:
                 # Only seen after so many tries that the host is paused too: it starts again.
