@@ -26,7 +26,7 @@ def wrong_by(offset: str) -> dict[str, str]:
 
 
 async def all_work(crawl: CrawlRun, *names: str) -> None:
-    """All of them at work at once; none is noticed by the site. None is forked: it would start long before the others."""
+    """All of them at work at once; none is noticed by the site. None is forked: it would start before the others."""
     await crawl.finish()
     judge = await crawl.judge(extra=0)
     assert not judge.repeated(), "a robots.txt was requested twice"
