@@ -1,26 +1,27 @@
 """Every error that Shoal raises deliberately, as one tree.
 
     ShoalError
-    ├── SettingsError          a setting has an invalid value or an unknown name
-    ├── InvalidInput           the caller passed an invalid value; nothing was changed
-    │   ├── InvalidUrl         a URL does not parse, is too long or has an unsupported scheme
-    │   ├── InvalidVisit       a visit is too large or carries data that cannot be stored
-    │   └── InvalidLimit       a limit, delay, priority or name is outside its range
+    ├── SettingsError             a setting has an invalid value or an unknown name
+    ├── InvalidInput              the caller passed an invalid value; nothing was changed
+    │   ├── InvalidUrl            a URL does not parse, is too long or has an unsupported scheme
+    │   ├── InvalidVisit          a visit is too large or carries data that cannot be stored
+    │   └── InvalidLimit          a limit, delay, priority or name is outside its range
     ├── StoreError
-    │   ├── StoreUnavailable   the store did not respond within the timeout
-    │   ├── StoreRefused       the store responds, but its configuration is not safe
-    │   ├── StoreFull          the store has no memory left for new URLs
-    │   ├── StoreHeld          a shard accepts no writes for now: its slot is being moved, or a new epoch starts
-    │   └── StoreCorrupt       an entry in the store is invalid: Shoal did not write it
-    ├── FetchError             no complete response; `fault` is its kind, `reason` a short text
+    │   ├── StoreNotReady         the same call may succeed later
+    │   │   ├── StoreUnavailable  the store did not respond within the timeout
+    │   │   └── StoreHeld         a shard accepts no writes for now: its slot is being moved, or a new epoch starts
+    │   ├── StoreRefused          the store responds, but its configuration is not safe
+    │   ├── StoreFull             the store has no memory left for new URLs
+    │   └── StoreCorrupt          an entry in the store is invalid: Shoal did not write it
+    ├── FetchError                no complete response; `fault` is its kind, `reason` a short text
     ├── SinkError
-    │   ├── SinkRefused        an output cannot be used: wrong path, no permission, a foreign table
-    │   └── SinkUnavailable    an output is temporarily unavailable
+    │   ├── SinkRefused           an output cannot be used: wrong path, no permission, a foreign table
+    │   └── SinkUnavailable       an output is temporarily unavailable
     └── CrawlError
-        ├── UnknownCrawl       no crawl has this id
-        ├── CrawlExists        the id belongs to another crawl, perhaps one that has ended
-        ├── CrawlEnded         the crawl accepts no more URLs
-        └── LeaseLost          the lease has expired; another worker may hold its host
+        ├── UnknownCrawl          no crawl has this id
+        ├── CrawlExists           the id belongs to another crawl, perhaps one that has ended
+        ├── CrawlEnded            the crawl accepts no more URLs
+        └── LeaseLost             the lease has expired; another worker may hold its host
 
 The message is one sentence for a person: what is wrong, where, and what to do.
 """
@@ -56,7 +57,15 @@ class StoreError(ShoalError):
     pass
 
 
-class StoreUnavailable(StoreError):
+class StoreNotReady(StoreError):
+    pass
+
+
+class StoreUnavailable(StoreNotReady):
+    pass
+
+
+class StoreHeld(StoreNotReady):
     pass
 
 
@@ -65,10 +74,6 @@ class StoreRefused(StoreError):
 
 
 class StoreFull(StoreError):
-    pass
-
-
-class StoreHeld(StoreError):
     pass
 
 

@@ -23,8 +23,7 @@ _STATUSES: tuple[tuple[type[errors.ShoalError], int], ...] = (
     (errors.CrawlEnded, 409),
     (errors.InvalidInput, 422),
     (errors.SinkRefused, 422),
-    (errors.StoreUnavailable, 503),
-    (errors.StoreHeld, 503),
+    (errors.StoreNotReady, 503),
     (errors.StoreFull, 507),
     (errors.SinkUnavailable, 503),
 )

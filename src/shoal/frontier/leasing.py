@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import InvalidLimit, StoreCorrupt, StoreHeld, StoreUnavailable, UnknownCrawl
+from shoal.errors import InvalidLimit, StoreCorrupt, StoreNotReady, StoreUnavailable, UnknownCrawl
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import mono
 from shoal.frontier.lease_calls import LeaseReply, LeaseRequest, LeaseTerms
@@ -227,7 +227,7 @@ class Leasing:
             await asyncio.wait(calls, timeout=SLOW_SECONDS)
         errors = [call.exception() for call in calls if call.done()]
         for error in errors:
-            if error is not None and not isinstance(error, StoreUnavailable | StoreHeld):
+            if error is not None and not isinstance(error, StoreNotReady):
                 raise error
         return None in errors
 
@@ -289,7 +289,7 @@ class Leasing:
         for raw, (call, _) in calls.items():
             if call.done():
                 self._reading.pop(unknown[raw], None)
-            if not call.done() or isinstance(call.exception(), StoreUnavailable | StoreHeld):
+            if not call.done() or isinstance(call.exception(), StoreNotReady):
                 unread.add(raw)
         return unread
 

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreRefused, StoreUnavailable
+from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreNotReady, StoreRefused
 from shoal.frontier.epochs import Epochs, mono
 from shoal.frontier.keys import prefix, store_meta, tags
 from shoal.frontier.scripts import SCHEMA, Status, script
@@ -189,7 +189,7 @@ class Shards:
             finally:
                 for task in tasks:
                     task.cancel()
-            parts = [part for part in parts if not isinstance(part, StoreUnavailable | StoreHeld)]
+            parts = [part for part in parts if not isinstance(part, StoreNotReady)]
         replies: dict[int, list[Any]] = {}
         for part in parts:
             if isinstance(part, BaseException):
@@ -233,7 +233,7 @@ class Shards:
         self._open[call] = (began, frozenset(shards))
         try:
             yield
-        except (StoreUnavailable, StoreHeld):
+        except StoreNotReady:
             self._failed.update(shards)
             raise
         except asyncio.CancelledError:

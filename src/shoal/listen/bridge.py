@@ -25,9 +25,8 @@ from shoal.errors import (
     ShoalError,
     StoreCorrupt,
     StoreFull,
-    StoreHeld,
+    StoreNotReady,
     StoreRefused,
-    StoreUnavailable,
     UnknownCrawl,
 )
 from shoal.frontier import Frontier
@@ -53,7 +52,7 @@ REPORT_EVERY_SECONDS = 60.0
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9._:=/+-]{1,200}\Z")
 _SHORT_LETTER_BYTES = 10_000
 # Errors of the store. The message is not the cause, so it is not rejected.
-_STORE_ERRORS = (StoreUnavailable, StoreHeld, StoreFull)
+_STORE_ERRORS = (StoreNotReady, StoreFull)
 
 
 class ParsedMessage(NamedTuple):

@@ -15,7 +15,7 @@ import time
 
 import msgspec
 
-from shoal.errors import FetchError, InvalidInput, ShoalError, StoreHeld, StoreUnavailable
+from shoal.errors import FetchError, InvalidInput, ShoalError, StoreNotReady
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import crawl_ids, store_seconds
@@ -146,7 +146,7 @@ class Maintainer:
                     known.version = crawl.version
                 known.next_mono = now + (await self._maintain(crawl, known) if chosen else _AGAIN_SECONDS)
                 await self._merge(crawl, known)
-            except (StoreUnavailable, StoreHeld):
+            except StoreNotReady:
                 raise
             except ShoalError as error:
                 # One broken crawl must not stop the maintenance of the others.

@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from enum import StrEnum
 from typing import Any
 
-from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
+from shoal.errors import ShoalError, StoreNotReady, StoreUnavailable
 from shoal.fleet import Supervisor, WorkerFolder, live_workers
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Facts, Feed
@@ -285,7 +285,7 @@ class CrawlRun:
                     await self.merge()
                 if on_check is not None:
                     await on_check()
-            except (StoreUnavailable, StoreHeld) as error:
+            except StoreNotReady as error:
                 # Workers continue while a part of the store responds. A single server has no parts.
                 gone = isinstance(error, StoreUnavailable) and not self._frontier.on_cluster
                 if gone or len(self._frontier.shards.unavailable) == self._frontier.shards.count:

@@ -19,13 +19,15 @@ import threading
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreFull, StoreHeld, StoreUnavailable
+from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreFull, StoreNotReady
 from shoal.frontier import Frontier
+from shoal.frontier.retry import until_ready
 from shoal.model.crawl_spec import STORED_SEEDS
 from shoal.model.visit import Visit
 from shoal.urls.canonical import Target, canonical
@@ -41,7 +43,6 @@ _MISSING_COLON = re.compile(r"(https?|ftp)//", re.IGNORECASE)
 _MAX_LINE_BYTES = 1 << 16
 _MAX_FAULTS = 3
 _READ_ERRORS = (OSError, EOFError, zlib.error)
-_RETRY_SECONDS = 1.0
 _T = TypeVar("_T")
 
 
@@ -190,15 +191,11 @@ async def feed(
     new = 0
     async with aclosing(batches):
         async for visits in batches:
-            while True:
-                try:
-                    new += (await frontier.add(crawl_id, visits, skip_invalid=True)).new
-                    break
-                except CrawlEnded:
-                    return None
-                except (StoreFull, StoreHeld, StoreUnavailable) as error:
-                    on_trouble(str(error))
-                    await asyncio.sleep(_RETRY_SECONDS)
+            call = partial(frontier.add, crawl_id, visits, skip_invalid=True)
+            try:
+                new += (await until_ready(call, on_trouble, errors=(StoreNotReady, StoreFull))).new
+            except CrawlEnded:
+                return None
     return new
 
 

@@ -16,7 +16,7 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from shoal.errors import InvalidUrl, StoreCorrupt, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidUrl, StoreCorrupt, StoreNotReady
 from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseRenewer
 from shoal.leases.robots_gate import REDIRECTED
@@ -243,7 +243,7 @@ class LeaseFeed:
         while not self.stopping:
             try:
                 await self._turn()
-            except (StoreUnavailable, StoreHeld) as error:
+            except StoreNotReady as error:
                 log.error("%s Retrying.", error)
                 await asyncio.sleep(1.0)
 

@@ -13,16 +13,18 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
-from shoal.errors import CrawlEnded, ShoalError, StoreHeld, StoreUnavailable, UnknownCrawl
+from shoal.errors import CrawlEnded, ShoalError, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.frontier.retry import until_ready
 from shoal.model.limits import Limits
-from shoal.model.visit import Visit
+from shoal.model.visit import Added, Visit
 from shoal.operations.scrapy_crawl import generation_id
 from shoal.scrapy.request_target import target_of
 
@@ -30,7 +32,6 @@ log = logging.getLogger("shoal.scrapy")
 _PREFIX = "guests:"
 _NUMBER_KEY = "scrapy.guest"
 _EXPIRY_SECONDS = 6 * 3600.0
-_RETRY_SECONDS = 1.0
 
 
 class UnscheduledRequests:
@@ -110,18 +111,19 @@ class UnscheduledRequests:
     async def _add(self, visit: Visit) -> None:
         while True:
             try:
-                async with self._joining:
-                    if self._ended:
-                        await self._create_crawl()
-                added = await self._frontier.add(self._crawl, [visit], force=True)
-                if not added.new:
-                    raise IgnoreRequest(f"{visit.url} was not made: {', '.join(added.refused)}.")
-                return
+                added = await until_ready(partial(self._add_once, visit), partial(log.error, "%s Retrying."))
             except CrawlEnded:
                 self._ended = True
-            except (StoreUnavailable, StoreHeld) as error:
-                log.error("%s Retrying.", error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if not added.new:
+                raise IgnoreRequest(f"{visit.url} was not made: {', '.join(added.refused)}.")
+            return
+
+    async def _add_once(self, visit: Visit) -> Added:
+        async with self._joining:
+            if self._ended:
+                await self._create_crawl()
+        return await self._frontier.add(self._crawl, [visit], force=True)
 
     async def _create_crawl(self) -> None:
         """Create the crawl of this process. It expires, in case the process is killed and no peer notices."""

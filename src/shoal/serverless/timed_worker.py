@@ -14,7 +14,7 @@ import time
 
 import msgspec
 
-from shoal.errors import InvalidInput, ShoalError, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidInput, ShoalError, StoreNotReady
 from shoal.frontier import Frontier
 from shoal.operations import check_joining
 from shoal.operations.idle import is_idle
@@ -65,7 +65,7 @@ async def work(settings: Settings, seconds: float, *, until_idle: bool = True) -
         try:
             while not working.done() and not (idle and until_idle) and (left := ends_mono - time.monotonic()) > 0:
                 await asyncio.wait((working,), timeout=min(_CHECK_SECONDS, left))
-                with contextlib.suppress(StoreUnavailable, StoreHeld):
+                with contextlib.suppress(StoreNotReady):
                     idle = worker.report.idle and await is_idle(frontier, {"", *spiders})
         finally:
             worker.stop()

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from shoal.errors import InvalidUrl, SinkRefused, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidUrl, SinkRefused, StoreNotReady
 from shoal.frontier import Frontier, mono
 from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl, State
@@ -189,7 +189,7 @@ class CrawlContexts:
         if context is not None and mono() - context.checked_mono > _CHECK_SECONDS:
             # Its options may have been changed. If its home shard does not respond, the known ones apply.
             context.checked_mono = mono()
-            with contextlib.suppress(TimeoutError, StoreUnavailable, StoreHeld):
+            with contextlib.suppress(TimeoutError, StoreNotReady):
                 async with asyncio.timeout(_CHECK_TIMEOUT_SECONDS):
                     if (await self._frontier.crawls.get(crawl_id)).version != context.crawl.version:
                         context = None

@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
+from shoal.errors import CrawlEnded, StoreError, StoreFull, UnknownCrawl
 from shoal.frontier import Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
+from shoal.frontier.retry import until_ready
 from shoal.leases.held_lease import HeldLease
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
@@ -354,9 +355,4 @@ class Delivery:
 
     async def _persist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat a call until the store is available; until then nothing is delivered and nothing is dropped."""
-        while True:
-            try:
-                return await call()
-            except (StoreUnavailable, StoreHeld) as error:
-                self._trouble(str(error))
-                await asyncio.sleep(1.0)
+        return await until_ready(call, self._trouble)

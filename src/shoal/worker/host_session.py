@@ -15,7 +15,7 @@ from collections import deque
 
 import msgspec
 
-from shoal.errors import FetchError, ShoalError, StoreError, StoreHeld, StoreUnavailable
+from shoal.errors import FetchError, ShoalError, StoreError, StoreNotReady
 from shoal.frontier import mono
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.host_pause import HostPause, pause_host, retry_seconds
@@ -135,7 +135,7 @@ class HostSession:
                 # What was leased before the pause waits for its end.
                 raise StopSession
             target = canonical(visit.url)
-        except (StoreUnavailable, StoreHeld):
+        except StoreNotReady:
             raise
         except ShoalError as error:
             # The crawl was deleted, or the store's data about it is corrupt.

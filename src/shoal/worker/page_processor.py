@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from shoal.errors import CrawlEnded, InvalidInput, StoreHeld, StoreUnavailable
+from shoal.errors import CrawlEnded, InvalidInput, StoreNotReady
 from shoal.fetch.ftp import LISTING
 from shoal.leases.held_lease import HeldLease
 from shoal.model.record import Item, Record
@@ -62,7 +62,7 @@ class PageProcessor:
             finally:
                 self._crash_marker.clear()
             return VisitResult(lease, visit, visit.stored(), record, visits, context, signals=signals)
-        except (StoreUnavailable, StoreHeld):
+        except StoreNotReady:
             raise
         except InvalidSitemap as error:
             return await self.give_up(lease, visit, context, str(error), response, response.started_at)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import SettingsError, ShoalError, StoreHeld, StoreUnavailable
+from shoal.errors import SettingsError, ShoalError, StoreNotReady
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned, sample_shards
@@ -158,7 +158,7 @@ class Worker:
             await self._delivery.room()
             try:
                 leases = await self._lease(min(free, _HOSTS_PER_CALL))
-            except (StoreUnavailable, StoreHeld) as error:
+            except StoreNotReady as error:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
                 continue
@@ -203,7 +203,7 @@ class Worker:
         self._freed.set()
         if task.cancelled() or (error := task.exception()) is None:
             return
-        if isinstance(error, StoreUnavailable | StoreHeld):
+        if isinstance(error, StoreNotReady):
             self._trouble(str(error))
         else:
             self._fail(error)
@@ -257,7 +257,7 @@ class Worker:
                 self._owned = frozenset(mine)
                 self._shards = mine if mine and len(mine) < count else None
                 await self._spider_runner.close(self._crawl_state, idle_seconds=_SPIDER_IDLE_SECONDS)
-            except (StoreUnavailable, StoreHeld) as error:
+            except StoreNotReady as error:
                 self._trouble(str(error))
             self._registered.set()
             await asyncio.sleep(pause)

@@ -20,7 +20,7 @@ from shoal.cli.ui.console import pluralize, report, warn
 from shoal.cli.ui.json_log import emit, is_json, on_service_log
 from shoal.cli.ui.progress import Progress
 from shoal.cli.ui.request_log import report_request
-from shoal.errors import StoreHeld, StoreUnavailable
+from shoal.errors import StoreNotReady
 from shoal.fleet import Event, FleetHealth, Supervisor, WorkerFolder, reclaim, serve_health, startup_settings
 from shoal.fleet.cores import usable_cores
 from shoal.frontier import Frontier
@@ -153,7 +153,7 @@ async def _until_idle(supervisor: Supervisor, frontier: Frontier, spiders: Colle
     while True:
         # A worker that has not reported yet has leased nothing that the counts do not show.
         busy = any(not report.idle for report in supervisor.reports)
-        with contextlib.suppress(StoreUnavailable, StoreHeld):
+        with contextlib.suppress(StoreNotReady):
             if not busy and await is_idle(frontier, spiders):
                 return
         await asyncio.sleep(_IDLE_SECONDS)
@@ -168,7 +168,7 @@ def _status(supervisor: Supervisor, workers: int) -> str:
 async def _update(progress: Progress, frontier: Frontier) -> None:
     while True:
         # The workers report that the store is unavailable.
-        with contextlib.suppress(StoreUnavailable, StoreHeld):
+        with contextlib.suppress(StoreNotReady):
             await progress.update(frontier)
         await asyncio.sleep(1.0)
 
