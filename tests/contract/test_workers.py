@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from shoal.errors import InvalidInput, StoreCorrupt
 from shoal.frontier import Frontier, WorkerInfo, owned
 from shoal.frontier.shard_owners import sample_shards
-from shoal.frontier.workers import MAX_INFO_BYTES, with_latest
+from shoal.frontier.workers import MAX_INFO_BYTES, fitted
 from shoal.model import Limits
+from shoal.model.heartbeat import Heartbeat
 from shoal.model.worker_report import LatestPage
 from tests.contract.fleet import Fleet, drain, paths
 from tests.servers import server
@@ -35,6 +36,26 @@ async def test_a_worker_with_a_heartbeat_is_known_to_all(fleet: Fleet) -> None:
     ]
     await bob.workers.beat({"pages": 4})
     assert (await ann.workers.alive())[1] == WorkerInfo("bob", 0.0, {"pages": 4})
+
+
+async def test_a_heartbeat_is_read_as_it_was_sent(fleet: Fleet) -> None:
+    ann, page = fleet.worker(), LatestPage("c", "https://a.example/", 200, "A", 1.5)
+    sent = Heartbeat(machine="m1", pid=7, spiders=["", "books"], pages=3, cpu_seconds=1.5, latest=[page], owns=False)
+    assert await ann.workers.beat(sent) == []
+    assert [worker.heartbeat for worker in await ann.workers.alive()] == [sent]
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        {"pages": "many"}, {"pages": 10**15}, {"cpu_seconds": float("inf")}, {"cpu_seconds": float("nan")},
+        {"spiders": ["books", 7]}, {"machine": None}, {"latest": [{"url": 1}]}, {"owns": "no"}, {"paused": {}},
+    ],
+)  # fmt: skip
+async def test_an_invalid_field_of_a_heartbeat_has_its_default(fleet: Fleet, invalid: dict[str, Any]) -> None:
+    ann = fleet.worker()
+    await ann.workers.beat({"version": "1", "unknown": 1, **invalid})
+    assert [worker.heartbeat for worker in await ann.workers.alive()] == [Heartbeat(version="1")]
 
 
 async def test_a_silent_worker_is_dropped_after_30_seconds(fleet: Fleet) -> None:
@@ -169,11 +190,11 @@ def test_a_heartbeat_leaves_out_latest_pages_that_it_has_no_room_for() -> None:
         for number in range(6)
     ]
     paused = ["p" * 128] * 20
-    info = with_latest({"paused": paused}, pages)
-    assert 0 < len(info["latest"]) < 6
-    assert info["latest"] == pages[-len(info["latest"]) :]
-    assert len(msgspec.msgpack.encode(info)) <= MAX_INFO_BYTES
-    assert with_latest({}, pages)["latest"] == pages
+    heartbeat = fitted(Heartbeat(paused=paused, latest=pages))
+    assert 0 < len(heartbeat.latest) < 6
+    assert heartbeat.latest == pages[-len(heartbeat.latest) :]
+    assert len(msgspec.msgpack.encode(heartbeat)) <= MAX_INFO_BYTES
+    assert fitted(Heartbeat(latest=pages)).latest == pages
 
 
 def test_only_some_workers_of_a_large_fleet_look_for_work_in_each_shard() -> None:

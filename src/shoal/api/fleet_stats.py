@@ -5,11 +5,9 @@ The counts of an ended crawl are read once and cached, so the cost of a call dep
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -18,12 +16,15 @@ from shoal.frontier import Frontier
 from shoal.frontier.deletion import erased, total
 from shoal.frontier.deletion import noted as counts_before_deletion
 from shoal.frontier.inspect import count_leases, lease_age_seconds, list_crawls, store_seconds
+from shoal.frontier.workers import WorkerInfo
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.model.worker_report import LatestPage
 
 # The counts of an ended crawl may still change while its last leases end.
 _SETTLED_SECONDS = 120.0
 _TRIES = 3
+# The fields of a worker that are not from its heartbeat.
+_OF_THE_STORE = ("name", "seen_seconds_ago")
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,10 +160,11 @@ async def read_stats(
         ready, cooling = ready + ready_now, cooling + cooling_now
     leased = await count_leases(frontier)
     workers = await frontier.workers.alive()
-    limits = [limit for worker in workers if (limit := number_of(worker.info, "hosts")) >= 1]
+    heartbeats = [worker.heartbeat for worker in workers]
+    limits = [heartbeat.hosts for heartbeat in heartbeats if heartbeat.hosts >= 1]
     return FleetStats(
         crawls=dict(states), counts=counts, workers=len(workers),
-        pages_per_second=sum(number_of(worker.info, "pages_per_second") for worker in workers),
+        pages_per_second=sum(heartbeat.pages_per_second for heartbeat in heartbeats),
         hosts_ready=ready, hosts_cooling=cooling, hosts_leased=leased,
         lease_age_seconds=await lease_age_seconds(frontier, lease_seconds),
         workers_wanted=workers_wanted(
@@ -174,41 +176,10 @@ async def read_stats(
 
 
 async def list_workers(frontier: Frontier) -> list[WorkerView]:
-    return [
-        WorkerView(
-            name=worker.name, seen_seconds_ago=worker.seen_seconds_ago, machine=text_of(worker.info, "machine"),
-            pid=int(number_of(worker.info, "pid")), version=text_of(worker.info, "version"),
-            spiders=[str(spider) for spider in _list(worker.info, "spiders")],
-            pages=int(number_of(worker.info, "pages")), pages_per_second=number_of(worker.info, "pages_per_second"),
-            bytes_per_second=number_of(worker.info, "bytes_per_second"),
-            alive_seconds=number_of(worker.info, "alive_seconds"), cpu_seconds=number_of(worker.info, "cpu_seconds"),
-            politeness_seconds=number_of(worker.info, "politeness_seconds"),
-            network_seconds=number_of(worker.info, "network_seconds"),
-            sink_seconds=number_of(worker.info, "sink_seconds"), store_seconds=number_of(worker.info, "store_seconds"),
-            memory_bytes=int(number_of(worker.info, "memory_bytes")),
-            open_hosts=int(number_of(worker.info, "open_hosts")),
-            leases_lost=int(number_of(worker.info, "leases_lost")), latest=list(_latest(worker.info)),
-        )
-        for worker in await frontier.workers.alive()
-    ]  # fmt: skip
+    return [_view(worker) for worker in await frontier.workers.alive()]
 
 
-def text_of(info: dict[str, Any], name: str) -> str:
-    return str(info.get(name, ""))[:200]
-
-
-def number_of(info: dict[str, Any], name: str) -> float:
-    value = info.get(name, 0)
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else 0.0
-
-
-def _latest(info: dict[str, Any]) -> Iterator[LatestPage]:
-    for page in _list(info, "latest"):
-        # Invalid information counts as none.
-        with contextlib.suppress(msgspec.ValidationError):
-            yield msgspec.convert(page, LatestPage)
-
-
-def _list(info: dict[str, Any], name: str) -> list[Any]:
-    value = info.get(name, [])
-    return value[:100] if isinstance(value, list) else []
+def _view(worker: WorkerInfo) -> WorkerView:
+    heartbeat = worker.heartbeat
+    published = {name: getattr(heartbeat, name) for name in WorkerView.__struct_fields__ if name not in _OF_THE_STORE}
+    return WorkerView(name=worker.name, seen_seconds_ago=worker.seen_seconds_ago, **published)

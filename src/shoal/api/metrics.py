@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as MEDIA_TYPE
 
-from shoal.api.fleet_stats import FleetStats, number_of, text_of
+from shoal.api.fleet_stats import FleetStats
 from shoal.frontier.workers import WorkerInfo
 from shoal.model.crawl import Counts, State
 
@@ -67,6 +67,7 @@ def families(stats: FleetStats, workers: list[WorkerInfo], streams: int, totals:
         for reason, count in _reasons(totals.reasons, f"{word}:"):
             family.add_metric([reason], count)
         yield family
+    heartbeats = [(worker, worker.heartbeat) for worker in workers]
     for field, help_text in (
         ("pages", "Pages stored by a worker since it started."),
         (
@@ -77,9 +78,10 @@ def families(stats: FleetStats, workers: list[WorkerInfo], streams: int, totals:
         ("leases_lost", "Leases that a worker lost before it finished."),
     ):
         family = CounterMetricFamily(f"shoal_worker_{field}", help_text, labels=["worker", "machine"])
-        for worker in workers:
-            if field in worker.info:
-                family.add_metric([worker.name, text_of(worker.info, "machine")], number_of(worker.info, field))
+        for worker, heartbeat in heartbeats:
+            # Scrapy processes count only pages.
+            if field == "pages" or not heartbeat.kind:
+                family.add_metric([worker.name, heartbeat.machine], getattr(heartbeat, field))
         yield family
 
 

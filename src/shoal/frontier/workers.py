@@ -6,13 +6,13 @@ dashboard to list workers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from shoal.errors import InvalidInput
 from shoal.frontier.shards import STORE, Shards
+from shoal.model.heartbeat import Heartbeat
 
 MAX_INFO_BYTES = 4096
 
@@ -23,6 +23,11 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     name: str
     seen_seconds_ago: float
     info: dict[str, Any]
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """The information as typed values."""
+        return Heartbeat.of(self.info)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,13 +41,14 @@ class Workers:
         self._shards = shards
         self._worker = worker
 
-    async def beat(self, info: dict[str, Any]) -> list[str]:
+    async def beat(self, info: dict[str, Any] | Heartbeat) -> list[str]:
         """Send a heartbeat. Returns the sorted names of all live workers that share the shards.
 
         A worker that sends `owns: False` shares none: it leases only visits of its own kind.
         """
         packed = _packed(info)
-        reply = await self._shards.call("beat", STORE, (self._worker, int(bool(info.get("owns", True))), packed))
+        owns = info.owns if isinstance(info, Heartbeat) else bool(info.get("owns", True))
+        reply = await self._shards.call("beat", STORE, (self._worker, int(owns), packed))
         return sorted(name.decode(errors="replace") for name in reply[1:])
 
     async def alive(self) -> list[WorkerInfo]:
@@ -59,14 +65,14 @@ class Workers:
         await self._shards.call("leave", STORE, (self._worker,))
 
 
-def with_latest(info: dict[str, Any], latest: Sequence[object]) -> dict[str, Any]:
-    """`info` with as many of the latest pages as a heartbeat has room for; the oldest are left out first."""
-    while latest and len(_encode({**info, "latest": latest})) > MAX_INFO_BYTES:
-        latest = latest[1:]
-    return {**info, "latest": latest}
+def fitted(heartbeat: Heartbeat) -> Heartbeat:
+    """The heartbeat with as many of its latest pages as there is room for; the oldest are left out first."""
+    while heartbeat.latest and len(_encode(heartbeat)) > MAX_INFO_BYTES:
+        heartbeat = msgspec.structs.replace(heartbeat, latest=heartbeat.latest[1:])
+    return heartbeat
 
 
-def _packed(info: dict[str, Any]) -> bytes:
+def _packed(info: dict[str, Any] | Heartbeat) -> bytes:
     try:
         packed = _encode(info)
         _decode(packed)
@@ -80,6 +86,6 @@ def _packed(info: dict[str, Any]) -> bytes:
 def _unpacked(packed: bytes) -> dict[str, Any]:
     """Invalid information counts as none."""
     try:
-        return _decode(packed)
+        return _decode(packed) if len(packed) <= MAX_INFO_BYTES else {}
     except (ValueError, RecursionError):
         return {}

@@ -135,7 +135,7 @@ async def waiting_for(frontier: Frontier, crawl: Crawl, served: Collection[str] 
     if not crawl.limits.spider or not crawl.state.open:
         return ()
     alive = await frontier.workers.alive()
-    have = {*served, *(spider for worker in alive for spider in worker.info.get("spiders", ()))}
+    have = {*served, *(spider for worker in alive for spider in worker.heartbeat.spiders)}
     parts = [crawl, *[await frontier.crawls.known(name) for name in await frontier.crawls.branches(crawl.id)]]
     missing = []
     for part in parts:

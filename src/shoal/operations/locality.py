@@ -23,7 +23,7 @@ async def check_places(frontier: Frontier, policy: CrawlSpec) -> None:
     if not files or not policy.machine:
         return
     for worker in await frontier.workers.alive():
-        if worker.info.get("machine", policy.machine) != policy.machine:
+        if worker.heartbeat.machine not in ("", policy.machine):
             raise SinkRefused(
                 f"The output {masked(files[0])} is a file on this machine, but worker {worker.name} of another machine "
                 "uses the store and cannot write it; pass the URL of a database, or stop the other workers."

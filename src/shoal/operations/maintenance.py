@@ -221,7 +221,7 @@ class Maintainer:
             known.orphaned = 0
             return
         alive = await self._frontier.workers.alive()
-        held = any(crawl.id in paused for worker in alive if isinstance(paused := worker.info.get("paused"), list))
+        held = any(crawl.id in worker.heartbeat.paused for worker in alive)
         known.orphaned = 0 if held else known.orphaned + 1
         if known.orphaned > _ORPHANED_CHECKS:
             known.orphaned = 0

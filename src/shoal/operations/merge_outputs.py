@@ -61,7 +61,7 @@ async def _other_machines(frontier: Frontier) -> set[str]:
     missed only after 30 seconds. The locks of another machine may be invisible on a shared file system.
     """
     here = platform.node()
-    return {worker.name for worker in await frontier.workers.alive() if worker.info.get("machine") != here}
+    return {worker.name for worker in await frontier.workers.alive() if worker.heartbeat.machine != here}
 
 
 def _outputs(crawl: Crawl, named: Mapping[str, str]) -> list[str]:

@@ -92,7 +92,7 @@ async def other_workers(frontier: Frontier, workplace: WorkerFolder, supervisor:
         names = live_workers(workplace.folder)
     else:
         # Scrapy processes are on the store, too. They write no output of Shoal's.
-        names = {worker.name for worker in await frontier.workers.alive() if worker.info.get("owns", True)}
+        names = {worker.name for worker in await frontier.workers.alive() if worker.heartbeat.owns}
     return {name for name in names if not name.startswith(f"{supervisor.name}-")}
 
 

@@ -95,8 +95,7 @@ async def _spiders(frontier: Frontier) -> dict[str, Any]:
             totals.update({state: getattr(crawl_counts, state) for state in _STATES})
     workers: Counter[str] = Counter()
     for worker in await frontier.workers.alive():
-        spiders = worker.info.get("spiders")
-        workers.update(["link", *(str(name)[:64] for name in (spiders if isinstance(spiders, list) else ())[:100])])
+        workers.update(["link", *worker.heartbeat.spiders])
     shown: dict[str, Any] = {
         name: {"count": workers[name], **{state: {"lifetime": counts.get(name, Counter())[state]} for state in _STATES}}
         for name in sorted({*counts, *workers})
@@ -108,8 +107,8 @@ async def _machines(frontier: Frontier) -> dict[str, Any]:
     """Pages of the live workers by machine."""
     pages: Counter[str] = Counter()
     for worker in await frontier.workers.alive():
-        number = worker.info.get("pages")
-        pages[str(worker.info.get("machine", ""))[:200]] += number if isinstance(number, int) else 0
+        heartbeat = worker.heartbeat
+        pages[heartbeat.machine] += heartbeat.pages
     return {**{name: {"stored": {"lifetime": pages[name]}} for name in sorted(pages)}, "count": len(pages)}
 
 

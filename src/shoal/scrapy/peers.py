@@ -10,12 +10,13 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from scrapy import Spider
 
 from shoal.frontier import Frontier, mono
 from shoal.frontier.workers import WorkerInfo
+from shoal.model.heartbeat import Heartbeat
 from shoal.operations.scrapy_crawl import tag_of
 from shoal.scrapy import unscheduled
 
@@ -29,40 +30,40 @@ class Peers:
         # Responses so far, and the time and number at the last heartbeat.
         self.pages = 0
         self._last_heartbeat = (mono(), 0)
-        self._info: dict[str, Any] = {
-            "kind": _KIND, "name": name, "spider": spider, "since": since, "pid": os.getpid(),
-            "machine": platform.node(), "boot": _boot(), "started": _started(os.getpid()), "owns": False,
-            "version": _version(),
-            "spiders": [tag_of(name), unscheduled.tag_of(frontier.worker)],
-        }  # fmt: skip
+        self._own = Heartbeat(
+            kind=_KIND, name=name, spider=spider, since=since, pid=os.getpid(), machine=platform.node(), boot=_boot(),
+            started=_started(os.getpid()), owns=False, version=_version(),
+            spiders=[tag_of(name), unscheduled.tag_of(frontier.worker)],
+        )  # fmt: skip
 
     async def heartbeat(self) -> list[WorkerInfo]:
         """Send a heartbeat; returns the other processes of this crawl."""
         now, (then, pages) = mono(), self._last_heartbeat
         self._last_heartbeat = (now, self.pages)
         rate = (self.pages - pages) / max(now - then, 0.1)
-        await self._frontier.workers.beat({**self._info, "pages": self.pages, "pages_per_second": rate})
+        await self._frontier.workers.beat(msgspec.structs.replace(self._own, pages=self.pages, pages_per_second=rate))
         return await self.others()
 
     async def others(self) -> list[WorkerInfo]:
         """The other processes of this crawl. The leases of dead processes on this machine are reclaimed."""
         others = []
         for worker in await self._frontier.workers.alive():
-            if worker.name == self._frontier.worker or worker.info.get("kind") != _KIND:
+            heartbeat = worker.heartbeat
+            if worker.name == self._frontier.worker or heartbeat.kind != _KIND:
                 continue
-            if _died(worker):
+            if _died(heartbeat):
                 if worker.name not in self._reaped:
                     await self._frontier.reap(worker.name)
                     await unscheduled.clear(self._frontier, worker.name)
                     self._reaped.add(worker.name)
-            elif worker.info.get("name") == self._info["name"]:
+            elif heartbeat.name == self._own.name:
                 others.append(worker)
         return others
 
     async def oldest(self) -> tuple[float, bool]:
         """When the oldest live process of this crawl joined, and whether it is this process."""
-        own = (float(self._info["since"]), self._frontier.worker)
-        ages = [(float(worker.info.get("since", 0.0)), worker.name) for worker in await self.heartbeat()]
+        own = (self._own.since, self._frontier.worker)
+        ages = [(worker.heartbeat.since, worker.name) for worker in await self.heartbeat()]
         first = min([own, *ages])
         return first[0], first == own
 
@@ -71,17 +72,16 @@ async def others_of(frontier: Frontier, spider: Spider) -> list[WorkerInfo]:
     """The other live processes that run a spider of this name, with any arguments."""
     return [
         worker for worker in await frontier.workers.alive()
-        if worker.name != frontier.worker and worker.info.get("kind") == _KIND
-        and worker.info.get("spider") == spider.name and not _died(worker)
+        if worker.name != frontier.worker and (heartbeat := worker.heartbeat).kind == _KIND
+        and heartbeat.spider == spider.name and not _died(heartbeat)
     ]  # fmt: skip
 
 
-def _died(worker: WorkerInfo) -> bool:
+def _died(heartbeat: Heartbeat) -> bool:
     """Whether a process of the same boot and pid namespace is gone. Others cannot be checked."""
-    boot, pid, started = (worker.info.get(name) for name in ("boot", "pid", "started"))
-    if not boot or boot != _boot() or not isinstance(pid, int):
+    if not heartbeat.boot or heartbeat.boot != _boot() or not heartbeat.pid:
         return False
-    return _started(pid) != started
+    return _started(heartbeat.pid) != heartbeat.started
 
 
 def _version() -> str:

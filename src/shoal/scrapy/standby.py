@@ -24,6 +24,7 @@ from shoal.errors import SettingsError, ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import crawl_ids
 from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.heartbeat import Heartbeat
 from shoal.operations.scrapy_crawl import VALUES, has_generation
 from shoal.scrapy.session import load_settings
 
@@ -67,9 +68,7 @@ class Standby:
                 await frontier.workers.leave()
                 await self._crawl(crawl)
                 return
-            await frontier.workers.beat(
-                {"kind": KIND, "owns": False, "pid": os.getpid(), "machine": platform.node(), "spiders": []}
-            )
+            await frontier.workers.beat(Heartbeat(kind=KIND, owns=False, pid=os.getpid(), machine=platform.node()))
             pause = _POLL_SECONDS
         except ShoalError as error:
             log.error("%s Retrying.", error)
@@ -101,7 +100,7 @@ class Standby:
                 crawls.append(crawl)
         if not crawls:
             return None
-        working = [worker.info.get("name") for worker in await frontier.workers.alive()]
+        working = [worker.heartbeat.name for worker in await frontier.workers.alive()]
         return min(
             crawls, key=lambda crawl: (-crawl.limits.priority, working.count(crawl.spec["scrapy"]), crawl.created_at)
         )

@@ -15,16 +15,17 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.errors import SettingsError, ShoalError, StoreNotReady
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned, sample_shards
-from shoal.frontier.workers import with_latest
+from shoal.frontier.workers import fitted
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
+from shoal.model.heartbeat import Heartbeat
 from shoal.model.lease import Lease
 from shoal.model.worker_report import RequestLine, WorkerReport
 from shoal.settings import Settings, TelemetrySettings
@@ -250,7 +251,7 @@ class Worker:
         pause = _FIRST_HEARTBEAT_SECONDS
         while True:
             try:
-                workers = await self._frontier.workers.beat(self._info())
+                workers = await self._frontier.workers.beat(self._own_heartbeat())
                 count = self._frontier.shards.count
                 mine = owned(self._frontier.worker, workers, count)
                 self._fleet_size = len(workers)
@@ -272,23 +273,22 @@ class Worker:
             return ""
         return "" if state is State.RUNNING else state.value
 
-    def _info(self) -> dict[str, Any]:
-        """What this worker publishes about itself."""
+    def _own_heartbeat(self) -> Heartbeat:
         report, now = self.report, mono()
         before_mono, pages, received = self._last_heartbeat
         self._last_heartbeat = (now, report.pages, report.bytes)
         seconds = max(now - before_mono, 0.1)
-        info = {
-            "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": __version__,
-            "hosts": self._settings.hosts,
-            "pages": report.pages, "pages_per_second": (report.pages - pages) / seconds,
-            "bytes_per_second": (report.bytes - received) / seconds, "alive_seconds": now - self._started_mono,
-            "cpu_seconds": time.process_time(), "politeness_seconds": report.politeness_seconds,
-            "network_seconds": report.network_seconds, "sink_seconds": report.sink_seconds,
-            "store_seconds": report.store_seconds, "memory_bytes": _memory_bytes(), "open_hosts": len(self._sessions),
-            "leases_lost": report.leases_lost, "paused": self._delivery.health.paused_crawls[:_MOST_NAMES],
-        }  # fmt: skip
-        return with_latest(info, list(self._delivery.latest))
+        heartbeat = Heartbeat(
+            machine=platform.node(), pid=os.getpid(), spiders=list(self._spiders), version=__version__,
+            hosts=self._settings.hosts, pages=report.pages, pages_per_second=(report.pages - pages) / seconds,
+            bytes_per_second=(report.bytes - received) / seconds, alive_seconds=now - self._started_mono,
+            cpu_seconds=time.process_time(), politeness_seconds=report.politeness_seconds,
+            network_seconds=report.network_seconds, sink_seconds=report.sink_seconds,
+            store_seconds=report.store_seconds, memory_bytes=_memory_bytes(), open_hosts=len(self._sessions),
+            leases_lost=report.leases_lost, paused=self._delivery.health.paused_crawls[:_MOST_NAMES],
+            latest=list(self._delivery.latest),
+        )  # fmt: skip
+        return fitted(heartbeat)
 
     async def _sample(self) -> None:
         """Sample every tenth of a second what the time is spent on; publish a report every fifth time."""

@@ -76,7 +76,7 @@ async def _submit_spider(settings: Any, spider: str, arguments: dict[str, str], 
         click.echo(crawl.id)
         if not created:
             report(f"Crawl {crawl.id} already exists.")
-        if not any(str(worker.info.get("kind", "")).startswith("scrapy") for worker in await frontier.workers.alive()):
+        if not any(worker.heartbeat.kind.startswith("scrapy") for worker in await frontier.workers.alive()):
             report("No Scrapy process is waiting for crawls; start one in the project's folder: python -m shoal.scrapy")
         while wait:
             state = (await frontier.crawls.get(crawl.id)).state
