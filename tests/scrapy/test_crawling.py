@@ -203,6 +203,12 @@ def test_the_end_of_a_crawl_is_detected_by_the_last_request_and_not_by_a_timer(s
     assert "Closing spider (finished)" in process.output()
 
 
+def test_a_request_that_is_added_during_the_check_for_the_end_is_made(site: Site, here: Project) -> None:
+    tree = site.plant(8, site.take(2))
+    here.crawl("late_start", start=tree.url(0))
+    assert set(here.keys()) == tree.walk()
+
+
 def test_with_one_request_at_a_time_a_callback_can_download_from_another_host(
     scrapy: str, site: Site, here: Project
 ) -> None:

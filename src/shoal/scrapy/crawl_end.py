@@ -57,6 +57,8 @@ class CrawlEnd:
         self.reason = ""
         # Waiting requests of all processes, as of the last heartbeat.
         self.waiting = 0
+        # Requests that this process has added so far. A check that began before one of them decides nothing.
+        self._added = 0
         self._finished_mono = 0.0
         self._settled = asyncio.Event()
 
@@ -64,6 +66,10 @@ class CrawlEnd:
         """Something was sent to the store; perhaps this process is idle now."""
         if self._idle:
             self._settled.set()
+
+    def request_added(self) -> None:
+        self._added += 1
+        self.finished = False
 
     async def reopen(self) -> bool:
         """Another process finished the crawl while this one had more requests to add."""
@@ -109,9 +115,10 @@ class CrawlEnd:
             await finish_if_over(self._frontier, self._crawl, seeded=True)
         state = (await self._frontier.crawls.get(self._crawl)).state
         self.ended = self.ended or state in _STOPPED_STATES
+        added = self._added
         counts = await self._frontier.crawls.count(self._crawl)
         self.waiting = counts.waiting
-        if self._idle and self._left.is_all(counts):
+        if self._idle and self._added == added and self._left.is_all(counts):
             self.reason, self.finished = left_to_others.REASON, True
             self._wake()
 
@@ -120,6 +127,7 @@ class CrawlEnd:
         if not self._idle:
             self._finished_mono = 0.0
             return False
+        added = self._added
         if not self.ended and not await self._frontier.crawls.finished(self._crawl):
             self._finished_mono = 0.0
             return True
@@ -130,7 +138,7 @@ class CrawlEnd:
         # Also if it was not known to have ended: a crawl that was just stopped has nothing left to do.
         state = (await self._frontier.crawls.get(self._crawl)).state
         self.reason = state.value if state in _STOPPED_STATES else ""
-        if self._idle and not self._filling():
+        if self._idle and self._added == added and not self._filling():
             self.finished = True
             self._wake()
         return True

@@ -228,7 +228,7 @@ class Scheduler(BaseScheduler):
             return False
         visit, force = identified
         self._feed.outcomes.retries(request)
-        self._end.finished = False
+        self._end.request_added()
         self._outbox.add(visit, force or self._filter.decides, request)
         return True
 

@@ -1,0 +1,41 @@
+"""Adds its start request while the process checks whether the crawl is finished, and leases it after the check."""
+
+import asyncio
+
+from shoal.frontier import Frontier
+from shoal.frontier.crawls import Crawls
+from tests.scrapy.spiders.tree import Tree
+
+checking, leasing = asyncio.Event(), asyncio.Event()
+finished, lease = Crawls.finished, Frontier.lease
+
+
+async def check(crawls, crawl_id):
+    reply = await finished(crawls, crawl_id)
+    if checking.is_set():
+        # The second check: the first one had no consequence.
+        leasing.set()
+        return reply
+    checking.set()
+    while not (await crawls.count(crawl_id)).admitted:
+        await asyncio.sleep(0.01)
+    # The reply to the addition arrives.
+    await asyncio.sleep(0.1)
+    return reply
+
+
+async def lease_later(frontier, **how):
+    await leasing.wait()
+    return await lease(frontier, **how)
+
+
+Crawls.finished, Frontier.lease = check, lease_later
+
+
+class LateStart(Tree):
+    name = "late_start"
+
+    async def start(self):
+        await checking.wait()
+        async for request in super().start():
+            yield request
