@@ -17,7 +17,7 @@ async def check(crawls, crawl_id):
         leasing.set()
         return reply
     checking.set()
-    while not (await crawls.count(crawl_id)).admitted:
+    while not (await crawls.count(crawl_id)).admitted:  # noqa: ASYNC110 - another process adds it
         await asyncio.sleep(0.01)
     # The reply to the addition arrives.
     await asyncio.sleep(0.1)
