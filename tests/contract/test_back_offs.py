@@ -18,7 +18,7 @@ async def test_a_back_off_is_stored_with_its_reason_and_its_end(fleet: Fleet) ->
     fleet.clock.tick(1)
     await hosts.postpone("a.example", 0, failed=True, host_failures=1, reason="refused")
     noted = [
-        (each.at - start, each.seconds, each.failures, each.set_aside, each.reason)
+        (each.at - start, each.seconds, each.failures, each.given_up, each.reason)
         for each in await fleet.worker("bob").hosts.back_offs("a.example")
     ]
     assert noted == [

@@ -128,7 +128,7 @@ def test_a_worker_reports_its_slowest_host_until_the_host_is_done_or_given_up() 
     outlook.gone("slow")
     assert ahead(20.0) == {"else": 30.0}
     assert ahead(60.0) == {}
-    outlook.rests("busy", 70.0)
+    outlook.backs_off("busy", 70.0)
     ahead(60.0)
     assert report.backing_off == 1
     ahead(71.0)

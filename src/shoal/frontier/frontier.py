@@ -97,8 +97,8 @@ class Frontier:
         return self.shards.store.kind == "cluster"
 
     @property
-    def trouble(self) -> str:
-        """Which part of the store does not respond, '' if all of it does."""
+    def shard_trouble(self) -> str:
+        """How many shards do not respond, as a sentence; '' if all do."""
         count, missing = self.shards.count, len(self.shards.unavailable)
         if missing in (0, count):
             return f"The store at {self.store_name} does not respond." if missing else ""

@@ -46,14 +46,14 @@ class PastBackOff(msgspec.Struct, frozen=True, kw_only=True):
     at         start of the back-off, in seconds since 1970 on the store's clock
     seconds    length of the pause; 0 if an operator ended the back-off, or the host was given up at once
     failures   number of failures in a row
-    set_aside  whether the host was given up, so that its waiting visits failed
+    given_up   whether the host was given up, so that its waiting visits failed
     reason     the last failure
     """
 
     at: float
     seconds: float
     failures: int
-    set_aside: bool
+    given_up: bool
     reason: str
 
 
@@ -118,10 +118,10 @@ class Hosts:
             parts = line.decode(errors="replace").split(" ", 4)
             # A line of another version counts as missing.
             if len(parts) == 5 and all(part.isdecimal() for part in parts[:4]):
-                at, length, failures, aside = (int(part) for part in parts[:4])
+                at, length, failures, given_up = (int(part) for part in parts[:4])
                 past.append(
                     PastBackOff(
-                        at=at / 1000, seconds=length / 1000, failures=failures, set_aside=bool(aside), reason=parts[4]
+                        at=at / 1000, seconds=length / 1000, failures=failures, given_up=bool(given_up), reason=parts[4]
                     )
                 )
         return past

@@ -290,7 +290,7 @@ class CrawlRun:
                 gone = isinstance(error, StoreUnavailable) and not self._frontier.on_cluster
                 if gone or len(self._frontier.shards.unavailable) == self._frontier.shards.count:
                     raise
-                self._emit_once(self._frontier.trouble, event="store.trouble", crawl=self.crawl_id)
+                self._emit_once(self._frontier.shard_trouble, event="store.trouble", crawl=self.crawl_id)
             with contextlib.suppress(TimeoutError):
                 pause = _FAST_CHECK_SECONDS if now - started < _FAST_CHECKS_FOR_SECONDS else _CHECK_SECONDS
                 await asyncio.wait_for(self._wake.wait(), pause)

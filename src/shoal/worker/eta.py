@@ -29,7 +29,7 @@ class Eta:
             if lease.ahead_seconds and (done > longest or host == lease.host):
                 self._longest[crawl] = (done, lease.host)
 
-    def rests(self, host: str, until: float) -> None:
+    def backs_off(self, host: str, until: float) -> None:
         """The host is paused because it failed."""
         if len(self._resting) < _MOST_HOSTS:
             self._resting[host] = until

@@ -306,7 +306,7 @@ class HostSession:
         if pause.given_up:
             self._resources.eta.gone(host)
         else:
-            self._resources.eta.rests(host, mono() + pause.seconds)
+            self._resources.eta.backs_off(host, mono() + pause.seconds)
         return pause
 
 

@@ -163,7 +163,7 @@ class Worker:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
                 continue
-            if (trouble := self._frontier.trouble) or (leases and not self._delivery.backlog):
+            if (trouble := self._frontier.shard_trouble) or (leases and not self._delivery.backlog):
                 self._trouble(trouble)
             for lease in leases:
                 self._start_session(lease)

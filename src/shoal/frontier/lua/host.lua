@@ -3,7 +3,7 @@
 --         known, x why it is blocked, reset 1 = forget back-off, failures and gate; '' removes d, n, cd, rk, x
 -- Reply   OK, now, number of crawls with waiting visits, field, value, ...
 -- Keeps   only an operator moves a gate earlier: by a smaller delay, or by reset
---include shard open crawls queues hosts rests
+--include shard open crawls queues hosts back_offs
 
 local host = text(260, HOST)
 local known = {d = '^%d*$', n = '^%d*$', cd = '^%d*$', rk = '^1?$', x = '^[^%c]*$', reset = '^1$'}
@@ -21,7 +21,7 @@ if next(changes_) then
   local was = h.x
   for field, value in pairs(changes_) do
     if field == 'reset' then
-      if (h.b or 0) > NOW or (h.f or 0) > 0 then noteRest(host, 0, 0, 0, 'cleared by an operator') end
+      if (h.b or 0) > NOW or (h.f or 0) > 0 then noteBackOff(host, 0, 0, 0, 'cleared by an operator') end
       call('HDEL', P .. 'h:' .. host, 'b', 'br', 'ba', 'f')
       h.b, h.f = nil, nil
     elseif value == '' then

@@ -6,7 +6,7 @@
 -- Keeps   the gate only moves later. The visits of a host that is given up count as failed and can be retried. Revisits of
 --         perpetual crawls do not fail: they wait for the host
 -- Cost    O(crawls waiting on the host)
---include shard open crawls queues hosts rests
+--include shard open crawls queues hosts back_offs
 
 local host = text(260, HOST)
 local ms = number(0, 31536000000)
@@ -21,12 +21,12 @@ call('DEL', P .. '-')
 local h = state(host)
 if ms > 0 and NOW + ms >= (h.b or 0) then keep(host, 'b', NOW + ms, 'br', why, 'ba', asked) end
 if failed > 0 then keep(host, 'f', failed == 1 and (h.f or 0) + 1 or 1, 'br', why) end
-local aside = 0
+local given_up = 0
 if failed > 0 and most > 0 and h.f >= most then
   setAside(view(host), why, true)
-  aside = 1
+  given_up = 1
 end
-if failed > 0 and (ms > 0 or aside == 1) or asked == '1' then noteRest(host, ms, h.f or 0, aside, why) end
+if failed > 0 and (ms > 0 or given_up == 1) or asked == '1' then noteBackOff(host, ms, h.f or 0, given_up, why) end
 arm(host)
 save()
-return {S.OK, NOW, h.f or 0, aside}
+return {S.OK, NOW, h.f or 0, given_up}

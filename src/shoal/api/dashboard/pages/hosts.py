@@ -253,7 +253,7 @@ def _back_offs(past: list[PastBackOff]) -> Node:
 
 
 def _length(each: PastBackOff) -> str:
-    if each.set_aside:
+    if each.given_up:
         return "given up: its waiting URLs failed"
     return duration(each.seconds) if each.seconds else "–"
 
