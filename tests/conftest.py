@@ -22,6 +22,11 @@ settings.load_profile("shoal")
 gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # A module that takes minutes must not start last: the other processes would wait for it.
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()

@@ -15,7 +15,7 @@ from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
 from tests.system.shell import Shell
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

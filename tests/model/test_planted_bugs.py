@@ -13,7 +13,7 @@ from tests.model.machine import Fleet
 from tests.model.shard_loss import ShardLoss, read_process_from_key
 from tests.servers import Server
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 
 # name -> (script or '' for all, what it says, what it says with the bug), ...
 BUGS: dict[str, list[tuple[str, str, str]]] = {

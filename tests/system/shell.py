@@ -23,6 +23,7 @@ from unittest import mock
 
 import pytest
 
+from tests import forked_workers
 from tests.forking import start
 from tests.servers import WAIT_SECONDS, alive, wait_until
 
@@ -64,7 +65,7 @@ class Running:
 
     def workers(self) -> list[int]:
         """Process ids of its worker processes."""
-        return [pid for pid in children(self.process.pid) if b"shoal.worker" in command_line(pid)]
+        return [pid for pid in children(self.process.pid) if is_worker(pid)]
 
     def kill_all(self) -> None:
         """Kill the command and its workers, before it can notice that they die."""
@@ -90,10 +91,12 @@ class Shell:
     environ: dict[str, str] = field(default_factory=dict)
     started: list[Running] = field(default_factory=list)
 
-    def start(self, *args: object, stdin: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
+    def start(
+        self, *args: object, stdin: str | None = None, program: tuple[str, ...] = ("-m", "shoal"), fork: bool = True
+    ) -> Running:
         process = start(
             sys.executable, *program, *map(str, args), cwd=self.folder, text=True,
-            environ=self._environ(),
+            environ=self._environ(), fork=fork,
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -172,6 +175,11 @@ def children(pid: int) -> list[int]:
             if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
                 pids.append(int(path.parent.name))
     return pids
+
+
+def is_worker(pid: int) -> bool:
+    """By its command line, or by the name that a forked worker gives itself."""
+    return b"shoal.worker" in command_line(pid) or forked_workers.is_forked(pid)
 
 
 def command_line(pid: int) -> bytes:

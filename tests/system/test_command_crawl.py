@@ -268,7 +268,7 @@ def test_secrets_appear_in_no_command_line_and_no_message(site: Site, shell: She
     site.at(host, "/", Response(body="x", after=2))
     running = shell.start(
         "crawl", f"http://{host}/", *LOCAL, "--name", "secret", "--auth", "ann:s3cret-a", "--cookie", "id=s3cret-b",
-        "--header", "X-Key: s3cret-c", "--proxy", "",
+        "--header", "X-Key: s3cret-c", "--proxy", "", fork=False,
     )  # fmt: skip
     wait_until(lambda: any(request.path == "/" for request in site.requests(host)), "the page is requested")
     workers = running.workers()

@@ -22,7 +22,7 @@ import pytest
 from tests.servers import program, wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.shell import LOCAL, ROOT, Shell, children, command_line
+from tests.system.shell import LOCAL, ROOT, Shell, children, is_worker
 
 pytestmark = pytest.mark.full
 
@@ -156,7 +156,7 @@ def test_messages_survive_a_change_of_size_and_ctrl_c(site: Site, opens: Opens) 
     pane.crawl(tree.url(0), "--scope", "any", "--delay", "0.2", "--workers", "2", "--name", "sized")
     is_whole(pane.until(r"^ +2 +\d+ +[1-9]"))
     command = children(pane.shell_pid())[0]
-    victim = next(pid for pid in children(command) if b"shoal.worker" in command_line(pid))
+    victim = next(pid for pid in children(command) if is_worker(pid))
     os.kill(victim, signal.SIGKILL)
     pane.until("died .killed by SIGKILL")
     for size in ((70, 20), (150, 45), (90, 24), (90, 12)):

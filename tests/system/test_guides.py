@@ -26,6 +26,8 @@ import pytest
 
 from tests.servers import alive, free_port, program, valkey_server, wait_until
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "README.md",

@@ -19,7 +19,7 @@ class Eta:
         # By crawl: when its slowest host is done, and which host that is.
         self._longest: dict[str, tuple[float, str]] = {}
         # Paused hosts, and until when.
-        self._resting: dict[str, float] = {}
+        self._backing_off: dict[str, float] = {}
 
     def note(self, lease: Lease, now: float) -> None:
         """A lease was granted or topped up: its host may have become the slowest, or be no longer."""
@@ -31,16 +31,16 @@ class Eta:
 
     def backs_off(self, host: str, until: float) -> None:
         """The host is paused because it failed."""
-        if len(self._resting) < _MOST_HOSTS:
-            self._resting[host] = until
+        if len(self._backing_off) < _MOST_HOSTS:
+            self._backing_off[host] = until
 
     def gone(self, host: str) -> None:
         """The host was given up, with the visits that waited for it."""
         self._longest = {crawl: entry for crawl, entry in self._longest.items() if entry[1] != host}
-        self._resting.pop(host, None)
+        self._backing_off.pop(host, None)
 
     def fill(self, report: WorkerReport, now: float) -> None:
         self._longest = {crawl: entry for crawl, entry in self._longest.items() if entry[0] > now}
-        self._resting = {host: until for host, until in self._resting.items() if until > now}
+        self._backing_off = {host: until for host, until in self._backing_off.items() if until > now}
         report.ahead = {crawl: round(done - now, 3) for crawl, (done, _) in self._longest.items()}
-        report.backing_off = len(self._resting)
+        report.backing_off = len(self._backing_off)
