@@ -45,12 +45,12 @@ async def test_healthy_shards_give_and_renew_leases_without_the_others(tmp_path:
                 leases += await ann.lease(hosts=4, visits=1, wait_seconds=WAIT_SECONDS)
             renewed = await ann.renew(leases)
             assert None not in renewed
-            assert "shards of the store" in ann.trouble
+            assert "shards of the store" in ann.shard_trouble
 
             await asyncio.to_thread(down.start)
             while {lease.host for lease in leases} != set(hosts):
                 leases += await ann.lease(hosts=4, visits=1, wait_seconds=WAIT_SECONDS)
-            assert ann.trouble == ""
+            assert ann.shard_trouble == ""
             await ann.close()
 
 

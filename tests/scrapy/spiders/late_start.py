@@ -1,6 +1,7 @@
 """Adds its start request while the process checks whether the crawl is finished, and leases it after the check."""
 
 import asyncio
+from unittest import mock
 
 from shoal.frontier import Frontier
 from shoal.frontier.crawls import Crawls
@@ -29,7 +30,8 @@ async def lease_later(frontier, **how):
     return await lease(frontier, **how)
 
 
-Crawls.finished, Frontier.lease = check, lease_later
+mock.patch.object(Crawls, "finished", check).start()
+mock.patch.object(Frontier, "lease", lease_later).start()
 
 
 class LateStart(Tree):
