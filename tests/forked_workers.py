@@ -1,6 +1,6 @@
 """Lets a forked `shoal` command fork its workers, too: a short-lived worker spends most of its time on imports.
 
-A worker is a child of the command, with its own session, pipes and signal handlers, like one that the command has started.
+A worker is a child of the command, with its own session, pipes and signal handlers, as if the command had started it.
 Spiders, which the command may have imported, are imported again.
 """
 
