@@ -91,7 +91,7 @@ class Forked(subprocess.Popen[AnyStr]):
         pipes, start_new_session = rest[:6], rest[11]
         request = {
             "module": args[0], "words": args[1:], "folder": str(folder or Path.cwd()), "environment": env,
-            "session": start_new_session,
+            "session": start_new_session, "interruptible": signal.getsignal(signal.SIGINT) is not signal.SIG_IGN,
         }  # fmt: skip
         streams = [pipe if pipe >= 0 else number for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         try:
@@ -189,8 +189,11 @@ def _run(**request: Any) -> NoReturn:
     os._exit(code)
 
 
-def _become(module: str, words: list[str], folder: str, environment: dict[str, str], session: bool) -> None:
+def _become(
+    module: str, words: list[str], folder: str, environment: dict[str, str], session: bool, interruptible: bool
+) -> None:
     """Become the program. What remains of the parent is what it has imported."""
+    signal.signal(signal.SIGINT, signal.default_int_handler if interruptible else signal.SIG_IGN)
     if session:
         os.setsid()
     os.chdir(folder)

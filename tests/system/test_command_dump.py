@@ -118,8 +118,10 @@ async def test_an_interrupted_dump_lets_the_workers_continue_at_once(shell: Shel
         async with proxy(valkey.port) as slow:
             # The dump takes many calls, so it is not done before the signal arrives.
             slow.delay_seconds = 0.5
-            # Tests may run in the background of a shell, which has Ctrl-C ignored.
-            before = signal.signal(signal.SIGINT, signal.default_int_handler)
+            # In the background of a shell, Ctrl-C is ignored, but not SIGTERM.
+            before = signal.signal(
+                signal.SIGINT, signal.SIG_IGN if how == signal.SIGTERM else signal.default_int_handler
+            )
             running = shell.start("dump", "d", "--store", f"redis://127.0.0.1:{slow.port}/0")
             signal.signal(signal.SIGINT, before)
             await asyncio.to_thread(wait_until, frozen, "it is dumped")

@@ -24,7 +24,9 @@ from shoal.store.pubsub import Subscriber
 from shoal.store.topology import ClusterTopology, Sentinels, SingleTopology, Topology, connect_checked
 
 # How long opening may take before a warning is emitted.
-_SAY_SO_SECONDS = 1.0
+_WARN_SECONDS = 1.0
+# An embedded store starts with the command, and loads its data first.
+_WARN_EMBEDDED_SECONDS = 5.0
 # A healthy server seldom pauses for longer.
 _SILENT_SECONDS = 1.0
 
@@ -180,6 +182,7 @@ class Store:
         began_seconds = time.time()
         reason, warned = "no connection", False
         deadline_mono = loop.time() + self._timeout_seconds
+        warn_mono = loop.time() + (_WARN_SECONDS if self._embedded is None else _WARN_EMBEDDED_SECONDS)
         while True:
             try:
                 async with asyncio.timeout_at(deadline_mono):
@@ -196,7 +199,7 @@ class Store:
                     ) from None
                 if loop.time() >= deadline_mono:
                     raise self._unavailable(reason) from None
-                if not warned and loop.time() > deadline_mono - self._timeout_seconds + _SAY_SO_SECONDS:
+                if not warned and loop.time() > warn_mono:
                     warned = True
                     warn(
                         f"The store at {self.shown} is not ready ({reason}); "

@@ -25,9 +25,10 @@ def command(file: str, force: bool, store: str | None, folder: str | None) -> No
     Workers wait until it is done. The file contains the cookies and passwords of the crawls: only you can read it.
     """
     settings = existing(store, folder)
-    # As with Ctrl-C, so that workers do not wait until the hold of a dead dump expires.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    asyncio.run(_dump(settings, file, force))
+    try:
+        asyncio.run(_dump(settings, file, force))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def _dump(settings: Settings, name: str, force: bool) -> None:
@@ -35,6 +36,9 @@ async def _dump(settings: Settings, name: str, force: bool) -> None:
     from shoal.frontier import Frontier, dump
     from shoal.operations.atomic_file import whole_file
 
+    # As with Ctrl-C, so that workers do not wait until the hold of a dead dump expires.
+    dumping = cast("asyncio.Task[None]", asyncio.current_task())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, dumping.cancel)
     crawls = lines = 0
     stdout = contextlib.nullcontext(sys.stdout.buffer)
     output: Any = stdout if name == "-" else whole_file(name, force=force, private=True)
