@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -49,11 +50,18 @@ def program(name: str, install: str) -> str:
     return path
 
 
+# Below the ports that systems give to outgoing connections: such a connection must not take the port of a server that
+# a test starts, or stops and starts again.
+_PORTS = range(10_240, 32_768)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        # Not from `random`: processes of tests may have the same seed.
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from tests.servers import free_port
+
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal-docs"
 _START_SECONDS = 15.0
 _LOG = (
@@ -74,7 +76,7 @@ class Web:
         """`trees` are trees and on how many addresses each of them is."""
         self.folder = folder
         self.log = folder / "access.log"
-        self.port = _free_port()
+        self.port = free_port()
         self.trees = [(tree, _addresses(place, copies)) for place, (tree, copies) in enumerate(trees)]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -152,12 +154,6 @@ _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 def _addresses(place: int, copies: int) -> list[str]:
     """Addresses of one tree: on Linux all of 127.0.0.0/8 is local, and no other test uses these."""
     return [f"127.{101 + place}.{copy // 250}.{copy % 250 + 1}" for copy in range(copies)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _listens(address: str, port: int) -> bool:
