@@ -22,7 +22,11 @@ def check_files(uri: str) -> str:
         s3.check_driver()
         return location
     try:
-        exists = location.exists()
+        # Not `exists`, which hides other errors since Python 3.14.
+        location.stat()
+        exists = True
+    except (FileNotFoundError, NotADirectoryError):
+        exists = False
     except OSError as error:
         raise SinkRefused(f"Files cannot be stored in {str(location)[:80]!r}: {error.strerror}.") from None
     if exists and not location.is_dir():
