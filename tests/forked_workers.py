@@ -15,6 +15,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,8 +45,15 @@ class _Subprocess:
         return getattr(subprocess, name)
 
     def Popen(self, args: Any, **how: Any) -> subprocess.Popen[bytes]:
-        kind = _ForkedWorker if tuple(args) == PROGRAM else subprocess.Popen
+        kind = _ForkedWorker if tuple(args) == PROGRAM and _may_fork() else subprocess.Popen
         return kind(args, **how)
+
+
+def _may_fork() -> bool:
+    """Whether no thread works that a fork would interrupt, e.g. one that has an SQLite file open."""
+    others = set(threading.enumerate()) - {threading.main_thread()}
+    # Those of the event loop only wait: for the end of a worker, or for a function to call.
+    return all(thread.name.startswith("asyncio") for thread in others)
 
 
 class _ForkedWorker(subprocess.Popen[bytes]):
