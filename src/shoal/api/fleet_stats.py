@@ -23,8 +23,8 @@ from shoal.model.worker_report import LatestPage
 # The counts of an ended crawl may still change while its last leases end.
 _SETTLED_SECONDS = 120.0
 _TRIES = 3
-# The fields of a worker that are not from its heartbeat.
-_OF_THE_STORE = ("name", "seen_seconds_ago")
+# Fields that the store provides.
+_NOT_IN_HEARTBEAT = ("name", "seen_seconds_ago")
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,5 +181,7 @@ async def list_workers(frontier: Frontier) -> list[WorkerView]:
 
 def _view(worker: WorkerInfo) -> WorkerView:
     heartbeat = worker.heartbeat
-    published = {name: getattr(heartbeat, name) for name in WorkerView.__struct_fields__ if name not in _OF_THE_STORE}
+    published = {
+        name: getattr(heartbeat, name) for name in WorkerView.__struct_fields__ if name not in _NOT_IN_HEARTBEAT
+    }
     return WorkerView(name=worker.name, seen_seconds_ago=worker.seen_seconds_ago, **published)

@@ -29,7 +29,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     latest              the last pages that the worker stored
     name, spider        crawl and spider of a Scrapy process
     since               when a Scrapy process joined its crawl
-    boot, started       boot and start of a Scrapy process: they tell on the same machine whether it is alive
+    boot, started       boot and start time of a Scrapy process, with which its peers on the machine detect its death
     *_seconds, *_bytes  as in WorkerReport; `memory_bytes` is the largest memory so far
     """
 
