@@ -76,6 +76,8 @@ def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 _AS_HERE = _at_start(os.environ)
+# Signals that a shell may ignore for a command, as nohup does, and how Python handles them otherwise.
+_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 
 
 class Forked(subprocess.Popen[AnyStr]):
@@ -91,7 +93,8 @@ class Forked(subprocess.Popen[AnyStr]):
         pipes, start_new_session = rest[:6], rest[11]
         request = {
             "module": args[0], "words": args[1:], "folder": str(folder or Path.cwd()), "environment": env,
-            "session": start_new_session, "interruptible": signal.getsignal(signal.SIGINT) is not signal.SIG_IGN,
+            "session": start_new_session,
+            "ignored": [number for number in _DEFAULTS if signal.getsignal(number) is signal.SIG_IGN],
         }  # fmt: skip
         streams = [pipe if pipe >= 0 else number for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         try:
@@ -190,10 +193,11 @@ def _run(**request: Any) -> NoReturn:
 
 
 def _become(
-    module: str, words: list[str], folder: str, environment: dict[str, str], session: bool, interruptible: bool
+    module: str, words: list[str], folder: str, environment: dict[str, str], session: bool, ignored: list[int]
 ) -> None:
     """Become the program. What remains of the parent is what it has imported."""
-    signal.signal(signal.SIGINT, signal.default_int_handler if interruptible else signal.SIG_IGN)
+    for number, handler in _DEFAULTS.items():
+        signal.signal(number, signal.SIG_IGN if number in ignored else handler)
     if session:
         os.setsid()
     os.chdir(folder)

@@ -237,8 +237,9 @@ def test_an_interrupted_crawl_is_paused_when_another_one_starts(site: Site, shel
     site.at(second, "/", page())
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.1", "--name", "old")
     wait_until(lambda: len(site.requests(first)) > 5, "some pages are fetched")
+    workers = running.workers()
     running.end(signal.SIGKILL)
-    wait_until(lambda: not running.workers(), "the workers have ended")
+    wait_until(lambda: not any(map(alive, workers)), "the workers have ended")
     result = shell.crawl(f"http://{second}/", "--delay", "0", "--name", "new")
     assert result.code == 0, result.err
     assert "Crawl old was interrupted; it is now paused. Resume with: shoal crawl --name old" in result.err
