@@ -77,7 +77,7 @@ def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 _AS_HERE = _at_start(os.environ)
 # Signals that a shell may ignore for a command, as nohup does, and how Python handles them otherwise.
-_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+_DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 
 
 class Forked(subprocess.Popen[AnyStr]):
