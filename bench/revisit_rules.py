@@ -142,9 +142,9 @@ class Outcome:
     longest: float
 
 
-def simulate(pages: Sequence[Page], rule: Rule, days_a_page: float, until: float) -> list[list[float]]:
+def simulate(pages: Sequence[Page], rule: Rule, days_per_page: float, until: float) -> list[list[float]]:
     """The moments at which each page is visited, until this day. The first visits are one budget after the other."""
-    gap = days_a_page / len(pages)
+    gap = days_per_page / len(pages)
     due: list[tuple[float, int]] = []
     visits: list[list[float]] = []
     for number, page in enumerate(pages):
@@ -187,21 +187,21 @@ def judge(pages: Sequence[Page], visits: Sequence[Sequence[float]], start: float
     return Outcome(age / days, made / days, longest)
 
 
-def best_intervals(pages: Sequence[Page], days_a_page: float, bounds: Bounds) -> list[float]:
+def best_intervals(pages: Sequence[Page], days_per_page: float, bounds: Bounds) -> list[float]:
     """The intervals in days that give the lowest mean age within the budget, for known rates."""
     least, most = 1e-6, 1e6
     for _ in range(60):
         price = math.sqrt(least * most)
         intervals = [_bounded(interval_days(page.per_day, price), bounds) for page in pages]
-        least, most = (price, most) if sum(1 / t for t in intervals) > len(pages) / days_a_page else (least, price)
+        least, most = (price, most) if sum(1 / t for t in intervals) > len(pages) / days_per_page else (least, price)
     return intervals
 
 
-def bound(pages: Sequence[Page], days_a_page: float, bounds: Bounds) -> float:
+def bound(pages: Sequence[Page], days_per_page: float, bounds: Bounds) -> float:
     """The mean age of the best intervals for known rates, in days."""
     ages = (
         t / 2 - 1 / page.per_day - math.expm1(-page.per_day * t) / (page.per_day**2 * t)
-        for page, t in zip(pages, best_intervals(pages, days_a_page, bounds), strict=True)
+        for page, t in zip(pages, best_intervals(pages, days_per_page, bounds), strict=True)
     )
     return sum(ages) / len(pages)
 
@@ -209,8 +209,8 @@ def bound(pages: Sequence[Page], days_a_page: float, bounds: Bounds) -> float:
 class Known:
     """The best rule: it knows the rate of every page."""
 
-    def __init__(self, pages: Sequence[Page], days_a_page: float, bounds: Bounds) -> None:
-        intervals = best_intervals(pages, days_a_page, bounds)
+    def __init__(self, pages: Sequence[Page], days_per_page: float, bounds: Bounds) -> None:
+        intervals = best_intervals(pages, days_per_page, bounds)
         self._intervals = {id(page): days for page, days in zip(pages, intervals, strict=True)}
 
     def next_days(self, page: Page, passed: float, changed: bool | None) -> float:

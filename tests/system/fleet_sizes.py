@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.operations.plan import WORKER_PAGES_A_SECOND, plan
+from shoal.operations.plan import WORKER_PAGES_PER_SECOND, plan
 from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
@@ -21,7 +21,7 @@ from tests.system.simulation import Simulated, simulate
 WORKERS = (1, 2, 5, 10, 20, 50, 100, 200)
 DELAY, RESPONSE = 1.0, 0.2
 # Hosts for each worker: half as many again as keep its core busy.
-_HOSTS = round(1.5 * WORKER_PAGES_A_SECOND * (DELAY + RESPONSE))
+_HOSTS = round(1.5 * WORKER_PAGES_PER_SECOND * (DELAY + RESPONSE))
 # Simulated workers for one server. Larger fleets are divided, which changes no rate but saves time.
 _MOST = 13
 
@@ -37,7 +37,7 @@ class Size:
 
     @property
     def efficiency(self) -> float:
-        return self.pages_per_second / (self.workers * WORKER_PAGES_A_SECOND)
+        return self.pages_per_second / (self.workers * WORKER_PAGES_PER_SECOND)
 
 
 def nodes_for(workers: int) -> int:
@@ -57,7 +57,7 @@ async def play(store: Store, workers: int, nodes: int, *, seconds: float = 1.2) 
     strength = on_node / slice_of / shown
     seen: Simulated = await simulate(
         store, hosts=round(_HOSTS * on_node / slice_of), delay=DELAY, response=RESPONSE, workers=shown,
-        places=round(WorkerSettings().hosts * strength), worker_pages_per_second=WORKER_PAGES_A_SECOND * strength,
+        places=round(WorkerSettings().hosts * strength), worker_pages_per_second=WORKER_PAGES_PER_SECOND * strength,
         # A slower store takes longer for the first leases of all.
         seconds=seconds * slice_of, warm_seconds=seconds * slice_of, slice_of=slice_of, namespace=f"f{workers}-{nodes}",
     )  # fmt: skip

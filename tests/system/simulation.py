@@ -298,9 +298,9 @@ class Simulated:
 
     pages_per_second: float
     store_busy: float
-    pages_a_lease: float
-    pages_a_call: float
-    empty_leases_a_page: float
+    pages_per_lease: float
+    pages_per_call: float
+    empty_leases_per_page: float
 
 
 async def simulate(

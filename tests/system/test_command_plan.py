@@ -35,8 +35,8 @@ def test_if_workers_are_the_limit_the_plan_states_how_many_would_help(shell: She
     estimate = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
     # 2,400 hosts / 1.2 s = 2,000 pages/s for all of them, 400 for one worker
     assert estimate["limit"] == "workers"
-    assert estimate["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
-    assert estimate["pages_per_second"] == 2 * planning.WORKER_PAGES_A_SECOND
+    assert estimate["workers_useful"] == 2000 / planning.WORKER_PAGES_PER_SECOND
+    assert estimate["pages_per_second"] == 2 * planning.WORKER_PAGES_PER_SECOND
     assert estimate["bytes_per_second"] == estimate["pages_per_second"] * 10_000
     assert estimate["bytes_total"] == 10**11
     result = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
@@ -56,7 +56,7 @@ def test_a_million_hosts_exceed_one_store_server(shell: Shell) -> None:
     estimate = planned(shell, "--pages", "1B", "--hosts", "1M")
     # A delay of 1 s leaves room for one visit in a lease.
     cost = planning.STORE_PAGE_SECONDS + planning.STORE_LEASE_SECONDS + planning.STORE_BATCH_SECONDS / 64
-    assert (estimate["limit"], estimate["visits_a_lease"]) == ("store", 1)
+    assert (estimate["limit"], estimate["visits_per_lease"]) == ("store", 1)
     assert estimate["pages_per_second"] == pytest.approx(1 / cost)
     # 1,000,000 hosts / 1.2 s
     assert estimate["nodes_useful"] == math.ceil(833_333.3 * cost)
@@ -109,7 +109,7 @@ def test_a_lease_occupies_a_worker_during_the_delays_between_its_visits(
     delay: float, response: float, visits: int, place_seconds: float
 ) -> None:
     made = plan(pages=10**6, hosts=10**6, delay=delay, response=response, page_bytes=1, workers=1)
-    assert made.visits_a_lease == visits
+    assert made.visits_per_lease == visits
     assert made.worker_pages_per_second == pytest.approx(min(400, 200 / place_seconds))
 
 

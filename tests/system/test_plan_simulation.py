@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.operations.plan import WORKER_PAGES_A_SECOND, Plan, plan
+from shoal.operations.plan import WORKER_PAGES_PER_SECOND, Plan, plan
 from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
@@ -44,8 +44,8 @@ async def played(
     return await simulate(
         store, hosts=(hosts or made.hosts) // slice_of, delay=made.delay_seconds, response=made.response_seconds,
         workers=workers, places=round(WorkerSettings().hosts * strength),
-        worker_pages_per_second=WORKER_PAGES_A_SECOND * strength, seconds=seconds, warm_seconds=warm_seconds,
-        slice_of=slice_of, waiting=2 * made.visits_a_lease - 1,
+        worker_pages_per_second=WORKER_PAGES_PER_SECOND * strength, seconds=seconds, warm_seconds=warm_seconds,
+        slice_of=slice_of, waiting=2 * made.visits_per_lease - 1,
     )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ async def test_50_million_pages_of_one_site_are_limited_by_politeness(store: Sto
     assert made.limit == "politeness"
     assert seen.pages_per_second == pytest.approx(made.pages_per_second, rel=0.1)
     # Three workers for one host: they sleep, and send no more than a few empty calls per page.
-    assert seen.empty_leases_a_page < 10
+    assert seen.empty_leases_per_page < 10
 
 
 async def test_10_thousand_sites_are_limited_by_8_workers(store: Store) -> None:
@@ -86,16 +86,16 @@ async def test_a_lease_of_two_visits_occupies_a_worker_during_the_delay_between_
     made = plan(pages=10**7, hosts=3200, delay=0.5, response=0.4, page_bytes=40_000, workers=8)
     # The first lease of a host is longer, since its response time is not known yet.
     seen = await played(store, made, seconds=3.6, warm_seconds=8, slice_of=SLICES)
-    assert (made.visits_a_lease, made.limit) == (2, "workers")
+    assert (made.visits_per_lease, made.limit) == (2, "workers")
     assert made.worker_pages_per_second == pytest.approx(WorkerSettings().hosts / 0.65)
-    assert seen.pages_a_lease == pytest.approx(2, rel=0.1)
+    assert seen.pages_per_lease == pytest.approx(2, rel=0.1)
     assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
 
 
 async def test_slow_servers_are_limited_by_slots(store: Store) -> None:
     made = plan(pages=10**7, hosts=8000, delay=1, response=1.5, page_bytes=40_000, workers=8)
     seen = await played(store, made, seconds=6, warm_seconds=6, slice_of=SLICES)
-    assert (made.visits_a_lease, made.limit) == (1, "workers")
+    assert (made.visits_per_lease, made.limit) == (1, "workers")
     assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
 
 

@@ -90,11 +90,11 @@ def test_at_the_chosen_interval_the_value_of_a_visit_equals_its_price() -> None:
                 assert worth == pytest.approx(price, rel=0.02)
 
 
-@pytest.mark.parametrize("days_a_page", [2.0, 7.0, 20.0])
-def test_the_price_of_a_host_uses_its_budget(days_a_page: float) -> None:
+@pytest.mark.parametrize("days_per_page", [2.0, 7.0, 20.0])
+def test_the_price_of_a_host_uses_its_budget(days_per_page: float) -> None:
     rng = random.Random(4)
     pages = [Rate(rng.randint(60, 150), 20) for _ in range(4000)]
-    per_second = len(pages) / days_a_page / DAY
+    per_second = len(pages) / days_per_page / DAY
     price = price_of(Counter(rate.rate_class for rate in pages), per_second, BOUNDS)
     used = sum(1 / interval_seconds(rate, price, BOUNDS) for rate in pages)
     assert used == pytest.approx(per_second * 1.07, rel=0.03)

@@ -10,11 +10,12 @@ import math
 
 import msgspec
 
+from shoal.leases.lease_size import MOST_VISITS
 from shoal.politeness.delay import delay_seconds
 from shoal.settings import FrontierSettings, StoreSettings, WorkerSettings
 
 # Rounded, since pages differ: half of `crawl, 2 processes: pages`, and `crawl, 1 process: CPU`, of pages of this size.
-WORKER_PAGES_A_SECOND = 400.0
+WORKER_PAGES_PER_SECOND = 400.0
 PAGE_CPU_SECONDS = 0.0016
 PAGE_BYTES = 40_000
 
@@ -30,7 +31,6 @@ STORE_BATCH_SECONDS = 1538e-6  # server CPU of a batch: its calls, lease, add, r
 
 # Where the store is the limit, workers wait for it, and their requests accumulate, up to about what one call may take.
 _BATCH_PAGES = 64
-_VISITS_AT_MOST = 64
 # A server with more is slow to start, and to rewrite its file it may need as much again.
 NODE_BYTES = 64 * 10**9
 
@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     workers_useful: int
     worker_pages_per_second: float
-    visits_a_lease: int
+    visits_per_lease: int
     cpu_cores: float
     cpu_core_days: float
     nodes: int
@@ -84,13 +84,13 @@ def plan(
     # As a crawl has it: a slow server is given as long as it took, unless no delay is wanted at all.
     gap = delay_seconds(configured=delay, response_seconds=response, factor=1.0 if delay else 0.0)
     polite = hosts / (gap + response)
-    visits = _visits_a_lease(gap, response)
+    visits = _visits_per_lease(gap, response)
     node = 1 / (STORE_PAGE_SECONDS + STORE_LEASE_SECONDS / visits + STORE_BATCH_SECONDS / _BATCH_PAGES)
     # A lease has its place in the worker also in the gaps between its visits.
     place_seconds = response + gap * (visits - 1) / visits
     # A large page takes longer to read; that small ones are read faster is not relied on.
     heavy = max(1.0, page_bytes / PAGE_BYTES)
-    worker = min(WORKER_PAGES_A_SECOND / heavy, WorkerSettings().hosts / place_seconds)
+    worker = min(WORKER_PAGES_PER_SECOND / heavy, WorkerSettings().hosts / place_seconds)
     useful = max(1, math.ceil(min(polite, nodes * node) / worker))
     count = useful if workers is None else workers
     rate, limit = min(
@@ -102,7 +102,7 @@ def plan(
     return Plan(
         pages=pages, hosts=hosts, delay_seconds=gap, response_seconds=response, page_bytes=page_bytes,
         seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_per_second=rate, limit=limit,
-        workers=count, workers_useful=useful, worker_pages_per_second=worker, visits_a_lease=visits,
+        workers=count, workers_useful=useful, worker_pages_per_second=worker, visits_per_lease=visits,
         cpu_cores=rate * PAGE_CPU_SECONDS * heavy, cpu_core_days=pages * PAGE_CPU_SECONDS * heavy / _DAY_SECONDS,
         nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_per_second=node,
         store_bytes_end=end, store_bytes_most=most,
@@ -110,8 +110,8 @@ def plan(
     )  # fmt: skip
 
 
-def _visits_a_lease(gap: float, response: float) -> int:
+def _visits_per_lease(gap: float, response: float) -> int:
     """As many as fit into a batch's time, as lease.lua has it, in whole milliseconds."""
     pace_ms = round(gap * 1000) + round(response * 1000)
-    fitting = math.floor(FrontierSettings().batch_seconds * 1000 / pace_ms) if pace_ms else _VISITS_AT_MOST
-    return max(1, min(_VISITS_AT_MOST, fitting))
+    fitting = math.floor(FrontierSettings().batch_seconds * 1000 / pace_ms) if pace_ms else MOST_VISITS
+    return max(1, min(MOST_VISITS, fitting))

@@ -18,6 +18,7 @@ from scrapy.settings import BaseSettings
 
 from shoal.errors import InvalidUrl, StoreCorrupt, StoreNotReady
 from shoal.frontier import Frontier, mono
+from shoal.leases.lease_size import SCRAPY_VISITS
 from shoal.leases.renewer import LeaseRenewer
 from shoal.leases.robots_gate import REDIRECTED
 from shoal.model.visit import Visit
@@ -39,7 +40,6 @@ from shoal.scrapy.throttle import Throttle
 from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
 
 log = logging.getLogger("shoal.scrapy")
-_VISITS = 32
 # In a broad crawl most hosts only wait for their delay: with fewer slots, those would keep others from their turn.
 _MOST_SLOTS = 256
 # With many visits in stock, leases of this time are taken in one call; with none, at once.
@@ -281,7 +281,9 @@ class LeaseFeed:
             await asyncio.sleep(early)
         self._asked_mono = mono()
         wait_seconds = 0.0 if self.idle and not self._hungry else self._wait_seconds
-        leases = await self._frontier.lease(hosts=room, visits=_VISITS, spiders=spiders, wait_seconds=wait_seconds)
+        leases = await self._frontier.lease(
+            hosts=room, visits=SCRAPY_VISITS, spiders=spiders, wait_seconds=wait_seconds
+        )
         self._hungry = not leases
         for lease in await self._download_slots.accept(leases):
             slot = self._slots[lease.token] = LeasedSlot(lease)

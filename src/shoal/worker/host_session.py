@@ -19,6 +19,7 @@ from shoal.errors import FetchError, ShoalError, StoreError, StoreNotReady
 from shoal.frontier import mono
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.host_pause import HostPause, pause_host, retry_seconds
+from shoal.leases.lease_size import FEW_VISITS, TOPPED_UP_VISITS
 from shoal.leases.robots_gate import REDIRECTED, Wait
 from shoal.model.record import Capture
 from shoal.model.response import Response
@@ -44,9 +45,6 @@ from shoal.worker.session_resources import SessionResources
 _LONGEST_WAIT_SECONDS = 5.0
 # How long to wait before the next request through an unavailable proxy.
 _PROXY_SECONDS = 2.0
-# With fewer visits left than `_TOP_UP`, a lease is topped up to `_VISITS`.
-_TOP_UP = 8
-_VISITS = 128
 
 
 class _GiveUp(Exception):
@@ -89,7 +87,7 @@ class HostSession:
                 delivery.put(result)
                 if self._paused:
                     break
-                short = len(todo) < _TOP_UP and topping_up is None
+                short = len(todo) < FEW_VISITS and topping_up is None
                 if short and lease.has_room(resources.batch_seconds) and resources.may_stay(lease.lease):
                     topping_up = asyncio.create_task(self._top_up())
         except StopSession:
@@ -118,7 +116,7 @@ class HostSession:
 
     async def _top_up(self) -> None:
         """Lease more visits of a fast host before the last ones are made, so that it need not wait for an output."""
-        renewed = (await self._frontier.renew([self._lease.lease], visits=_VISITS))[0]
+        renewed = (await self._frontier.renew([self._lease.lease], visits=TOPPED_UP_VISITS))[0]
         if renewed is None:
             self._lease.lost = True
             return

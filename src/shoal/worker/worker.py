@@ -23,6 +23,7 @@ from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned, sample_shards
 from shoal.frontier.workers import fitted
 from shoal.leases.held_lease import HeldLease
+from shoal.leases.lease_size import MOST_VISITS
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.heartbeat import Heartbeat
@@ -41,8 +42,6 @@ from shoal.worker.spider_runner import SpiderRunner
 if TYPE_CHECKING:
     from shoal.worker.telemetry import Telemetry
 
-# Most visits in one lease; fewer if they do not fit into the time of a batch.
-_VISITS = 64
 _HOSTS_PER_CALL = 64
 # A worker leases from its own shards first, and after this time without a lease from all.
 _OWN_SECONDS = 0.075
@@ -173,13 +172,14 @@ class Worker:
         try:
             if self._shards is not None:
                 leases = await self._frontier.lease(
-                    hosts=hosts, visits=_VISITS, spiders=self._spiders, shards=self._shards, wait_seconds=_OWN_SECONDS
-                )
+                    hosts=hosts, visits=MOST_VISITS, spiders=self._spiders, shards=self._shards,
+                    wait_seconds=_OWN_SECONDS,
+                )  # fmt: skip
                 if leases or self._stopping.is_set():
                     return leases
             shards = sample_shards(self._fleet_size, self._frontier.shards.count)
             return await self._frontier.lease(
-                hosts=hosts, visits=_VISITS, spiders=self._spiders, shards=shards, wait_seconds=_WAIT_SECONDS
+                hosts=hosts, visits=MOST_VISITS, spiders=self._spiders, shards=shards, wait_seconds=_WAIT_SECONDS
             )
         finally:
             self._waiting = False
