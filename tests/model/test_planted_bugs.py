@@ -41,7 +41,7 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
          "for _, p in ipairs(packed) do local k = unpackVisit(p) if crawl(k) then bump(k, 'l', -1) end end"),
     ],
     "add arms an idle host at once": [
-        ("add", "local place, moment = freePlace(v)", "local place, moment = freePlace(v), 0"),
+        ("add", "local slot, moment = freeSlot(v)", "local slot, moment = freeSlot(v), 0"),
         ("lease", "elseif moment > NOW then", "elseif moment > NOW and one[2] > 0 then"),
     ],
     "a token is given out again after the store lost writes": [

@@ -136,7 +136,7 @@ for rank = 0, 2 do
 end
 
 local turns = tonumber(call('HGET', KEYS[1], 'turns')) or 0
--- Hosts of which this worker may take one more place when all others had their turn.
+-- Hosts of which this worker may take one more slot when all others had their turn.
 local again = {}
 -- One lease in four looks at the lower classes first, so that nothing starves.
 local function candidate(turn)
@@ -173,24 +173,24 @@ while given < hosts do
     for sp, rank in pairs(v.lanes) do lane = P .. 'ready:' .. rank .. ':' .. sp end
   end
   if v then
-    local place, moment = freePlace(v)
-    if place and META.unsafe == '1' and v.h.e ~= META.epoch then
+    local slot, moment = freeSlot(v)
+    if slot and META.unsafe == '1' and v.h.e ~= META.epoch then
       -- The last moments of the epoch before are lost: the host may have had requests until the hold ended.
       moment = math.max(moment, hold + v.delay)
       keep(host, 'e', META.epoch)
-      for i = 1, math.max(v.h.mx or 1, v.places) do
+      for i = 1, math.max(v.h.mx or 1, v.slots) do
         local g = 'g' .. suffix(i)
         keep(host, g, math.max(tonumber(v.h[g]) or 0, hold + v.delay))
       end
     end
     local mine = false
-    if v.places > 1 then
+    if v.slots > 1 then
       for i = 1, v.h.mx or 1 do
         local token = v.h['k' .. suffix(i)]
         if token and holder(token) == worker then mine = true end
       end
     end
-    if not place or v.h.x or not next(v.lanes) then
+    if not slot or v.h.x or not next(v.lanes) then
       disarm(v, lane)
     elseif #v.crawls == 0 then
       soonest = NOW
@@ -199,17 +199,17 @@ while given < hosts do
       call('ZREM', lane, host)
       arm(host)
     elseif mine and NOW < one[2] + 100 then
-      -- Another worker goes first; if none comes within 100 ms, this one may take a second place.
+      -- Another worker goes first; if none comes within 100 ms, this one may take a second slot.
       soonest = math.min(soonest or BIG, one[2] + 100)
     else
       local pace = v.delay + (v.h.m or 0)
       local want = pace > 0 and math.max(1, math.min(most, math.floor(batch / pace))) or most
-      if v.places > 1 then
+      if v.slots > 1 then
         local waiting = 0
         for _, one in ipairs(v.crawls) do
           waiting = waiting + call('LLEN', queue(one.key, one.best, host))
         end
-        want = math.min(want, math.max(1, math.ceil(waiting / v.places)))
+        want = math.min(want, math.max(1, math.ceil(waiting / v.slots)))
       end
       disarm(v, lane)
       local delay = v.delay
@@ -220,17 +220,17 @@ while given < hosts do
         counter = counter + 1
         given = given + 1
         local token = RUN .. '.' .. META.shard .. '-' .. counter .. '.' .. worker
-        local args = {'host', host, 'place', place, 'delay', delay, 'start', NOW, 'n', #visits}
+        local args = {'host', host, 'place', slot, 'delay', delay, 'start', NOW, 'n', #visits}
         for i, visit in ipairs(visits) do
           args[#args + 1] = i
           args[#args + 1] = visit[1] .. ':' .. visit[2] .. ':' .. visit[3]
         end
         call('HSET', P .. 'l:' .. token, unpack(args))
-        keep(host, 'k' .. suffix(place), token)
+        keep(host, 'k' .. suffix(slot), token)
         if robotsVersion(v.h) == 0 then keep(host, 'rv', NOW) end
         if META.unsafe == '1' then keep(host, 'e', META.epoch) end
-        if place > (v.h.mx or 1) then keep(host, 'mx', place) end
-        if v.places > 1 then arm(host, false, NOW) end
+        if slot > (v.h.mx or 1) then keep(host, 'mx', slot) end
+        if v.slots > 1 then arm(host, false, NOW) end
         if mine and not others then
           -- Nobody else came and nobody sleeps: it takes the others too, instead of one a call.
           one.again = true

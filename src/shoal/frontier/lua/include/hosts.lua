@@ -4,7 +4,7 @@
 -- from response times, m mean response ms, b back-off until ms, br the last failure, ba 1 = the server requested it,
 -- f failures in a row, x why blocked, mx highest slot used, e epoch of the last lease, ts last successful finish,
 -- rv version of its robots.txt copies, ex 1 = it is about to be forgotten.
-local MOST_PLACES = 32
+local MOST_SLOTS = 32
 -- More crawls than this on one host see to it in turns.
 local MOST_CRAWLS = 1000
 local states = {}
@@ -34,7 +34,7 @@ local function class(rank)
   return 2
 end
 
--- Who waits on the host, and what holds for all of them: the largest delay, the smallest number of places.
+-- Who waits on the host, and what holds for all of them: the largest delay, the smallest number of slots.
 -- What is met here and cannot run is moved out of the way, at most 100 a call: lists of ended crawls are unlinked,
 -- paused crawls and crawls without page budget are parked.
 local budget = 100
@@ -42,7 +42,7 @@ local budget = 100
 local function view(host)
   local h = state(host)
   local v = {host = host, h = h, crawls = {}, lanes = {}}
-  local delay, places = 0, nil
+  local delay, slots = 0, nil
   local w = P .. 'w:' .. host
   local members = call('ZRANGE', w, 0, MOST_CRAWLS - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
@@ -54,7 +54,7 @@ local function view(host)
       local rank = class(c.pr + tonumber(best))
       v.lanes[c.sp] = math.min(v.lanes[c.sp] or 2, rank)
       delay = math.max(delay, c.d)
-      places = math.min(places or c.n, c.n)
+      slots = math.min(slots or c.n, c.n)
     elseif budget == 0 then
       v.lanes[c and c.sp or ''] = v.lanes[c and c.sp or ''] or 2
     else
@@ -68,16 +68,16 @@ local function view(host)
     end
   end
   v.delay = math.max(h.d or delay, h.cd or 0, h.ad or 0)
-  v.places = math.min(h.n or places or 1, MOST_PLACES)
-  if not h.rk or (h.cd or 0) > 0 then v.places = 1 end
+  v.slots = math.min(h.n or slots or 1, MOST_SLOTS)
+  if not h.rk or (h.cd or 0) > 0 then v.slots = 1 end
   return v
 end
 
--- The free place that may be used first: its number and moment. Nil when all are taken.
-local function freePlace(v)
+-- The free slot that may be used first: its number and moment. Nil when all are taken.
+local function freeSlot(v)
   local h = v.h
   local taken, closed, best, moment = 0, 0, nil, nil
-  for i = 1, math.max(h.mx or 1, v.places) do
+  for i = 1, math.max(h.mx or 1, v.slots) do
     local s = suffix(i)
     if h['k' .. s] then
       taken = taken + 1
@@ -85,15 +85,15 @@ local function freePlace(v)
       local g = math.max(tonumber(h['g' .. s]) or 0, h.b or 0)
       local t = tonumber(h['t' .. s])
       if t and v.delay > 0 then g = math.max(g, t + v.delay) end
-      -- A place that was closed still cools down: until then the others wait with it.
-      if i > v.places then
+      -- A slot that was closed still cools down: until then the others wait with it.
+      if i > v.slots then
         closed = math.max(closed, g)
       elseif not best or g < moment then
         best, moment = i, g
       end
     end
   end
-  if taken >= v.places or not best then return nil end
+  if taken >= v.slots or not best then return nil end
   return best, math.max(moment, closed)
 end
 
@@ -145,8 +145,8 @@ local function fade(host, h)
 end
 
 -- Make `ready` say what is true of a host: in one class for each spider that waits, or in none. An idle host is armed
--- at its gate, never simply at now. `fresh`: it was in no class before; 'freed': one of its places was taken until now,
--- and a host whose only place is taken is in no class. `least`: not before this. True when it will be ready at some
+-- at its gate, never simply at now. `fresh`: it was in no class before; 'freed': one of its slots was taken until now,
+-- and a host whose only slot is taken is in no class. `least`: not before this. True when it will be ready at some
 -- moment.
 local function arm(host, fresh, least)
   local v = view(host)
@@ -158,10 +158,10 @@ local function arm(host, fresh, least)
     setAside(v, v.h.x)
     return false
   end
-  local place, moment = freePlace(v)
-  if not place then return false end
+  local slot, moment = freeSlot(v)
+  if not slot then return false end
   moment = math.max(moment, least or 0)
-  if fresh == 'freed' then fresh = v.places == 1 and (v.h.mx or 1) == 1 and not v.h.n end
+  if fresh == 'freed' then fresh = v.slots == 1 and (v.h.mx or 1) == 1 and not v.h.n end
   for sp, rank in pairs(v.lanes) do
     if not fresh then
       for other = 0, 2 do
@@ -185,11 +185,11 @@ local function keep(host, ...)
   call('HSET', P .. 'h:' .. host, ...)
 end
 
--- Give a place back. `finish` ms of its last request, or nil if none was made. The gate only moves later. What else is
+-- Give a slot back. `finish` ms of its last request, or nil if none was made. The gate only moves later. What else is
 -- known of the host (`fields`) is written with it.
-local function freeHost(host, place, finish, delay, fields)
+local function freeHost(host, slot, finish, delay, fields)
   local h = state(host)
-  local s = suffix(place)
+  local s = suffix(slot)
   fields = fields or {}
   h['k' .. s] = nil
   call('HDEL', P .. 'h:' .. host, 'k' .. s)

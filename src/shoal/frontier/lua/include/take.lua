@@ -112,7 +112,7 @@ end
 
 -- How long a host takes, in ms, for these visits and for what waits in its lists. Nothing is counted where it has no pace.
 local function ahead(v, visits)
-  local pace = (v.delay + (v.h.m or 0)) / v.places
+  local pace = (v.delay + (v.h.m or 0)) / v.slots
   if pace == 0 then return 0 end
   for _, one in ipairs(v.crawls) do
     local key, c = one.key, one.copy
