@@ -10,6 +10,8 @@ STEPS  ?= 100000
 FAULTS ?= ../shared/faults
 TIMES  ?= 1
 JOBS   ?= 1
+# Lengths of the base directory of `make test-fresh`, each optionally with an interpreter: 60:python3.12
+RUNS ?= 20 60 90 120
 # Time for all fuzz targets together.
 SECONDS ?= 600
 # Where `make screenshots` writes.
@@ -24,10 +26,10 @@ LOCKED  := $(PIP) --require-hashes
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --annotation-style line
 
 .DEFAULT_GOAL := help
-.PHONY: help install services services-deploy demo test test-all check model fuzz schema chaos compatibility deploy-test faults bench screenshots docs manifests lock clean
+.PHONY: help install services services-deploy demo test test-all test-fresh check model fuzz schema chaos compatibility deploy-test faults bench screenshots docs manifests lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## create the virtual environment in .venv
 
@@ -67,6 +69,9 @@ test: install services ## run the fast tests, in about five minutes
 
 test-all: install services-deploy $(VENV)/.installed-deploy ## run all tests, as .ci/run does
 	@$(PYTEST) $(ARGS)
+
+test-fresh: ## run the fast tests in new clones with an empty home, in random order beside busy loops, for each of RUNS
+	@$(PYTHON) tools/test_fresh.py $(ARGS) $(RUNS)
 
 check: install ## lint, types, layers, docs
 	@$(BIN)/ruff check $(SOURCES)
