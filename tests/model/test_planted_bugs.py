@@ -41,7 +41,7 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
          "for _, p in ipairs(packed) do local k = unpackVisit(p) if crawl(k) then bump(k, 'l', -1) end end"),
     ],
     "add arms an idle host at once": [
-        ("add", "local slot, moment = freeSlot(v)", "local slot, moment = freeSlot(v), 0"),
+        ("add", "local slot, gate = freeSlot(v)", "local slot, gate = freeSlot(v), 0"),
         ("lease", "elseif moment > NOW then", "elseif moment > NOW and one[2] > 0 then"),
     ],
     "a token is given out again after the store lost writes": [
@@ -62,7 +62,7 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
         ("sync", "if st == 'r' and before ~= 'r' then", "if false then"),
     ],
     "a page that has no slot in the budget is forgotten": [
-        ("lease", "plan(key, host, prio, entry, moment, true)", ""),
+        ("lease", "plan(key, host, prio, entry, slotTime, true)", ""),
     ],
     "a page that is excluded stays among the pages of its host": [
         ("acknowledge", "    uncount(key, host, entry)\n    if visit.why == 'bytes per host'",

@@ -24,7 +24,7 @@ while not wrong and at < #ARGV do
     if b.visits[i].history ~= '' and #b.visits[i].history ~= HISTORY then wrong = wrong or ('argument ' .. at) end
   end
   blocks[#blocks + 1] = b
-  together[#together + 1] = b.host
+  callHosts[#callHosts + 1] = b.host
 end
 if wrong then return {S.INVALID, wrong} end
 

@@ -23,7 +23,7 @@ if ms > 0 and NOW + ms >= (h.b or 0) then keep(host, 'b', NOW + ms, 'br', why, '
 if failed > 0 then keep(host, 'f', failed == 1 and (h.f or 0) + 1 or 1, 'br', why) end
 local given_up = 0
 if failed > 0 and most > 0 and h.f >= most then
-  setAside(view(host), why, true)
+  failWaiting(view(host), why, true)
   given_up = 1
 end
 if failed > 0 and (ms > 0 or given_up == 1) or asked == '1' then noteBackOff(host, ms, h.f or 0, given_up, why) end

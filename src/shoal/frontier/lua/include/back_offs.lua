@@ -1,7 +1,7 @@
 -- back_offs: the last back-offs of a host, for people. `rests:<host>` lists '<ms> <length ms> <failures in a row> <1 = the
 -- host was given up> <reason>', newest first; a length of 0 means that an operator ended the back-off. `rested` has the
 -- hosts by their last back-off.
--- At most 20 of about 50 bytes for a host, kept seven days, for the last 1,000 hosts of a shard.
+-- A host has at most 20 back-offs of about 50 bytes, kept for seven days; a shard keeps those of its last 1,000 hosts.
 local MOST_BACK_OFFS, MOST_BACK_OFF_HOSTS, BACK_OFF_KEPT = 20, 1000, 604800
 
 local function noteBackOff(host, ms, failures, given_up, why)

@@ -1,6 +1,7 @@
 -- beats: live workers. `beats` worker -> time of its last heartbeat, `infos` worker -> its report, `nonowners` workers
--- that own no shards; all at the store's own key, not in a shard. A worker without a heartbeat for 30 s is gone; so is one
--- with a heartbeat in the future, because the server's clock was set back: its next heartbeat adds it again.
+-- that own no shards; all at the store's own key, not in a shard. A worker without a heartbeat for 30 s counts as
+-- gone. So does a worker whose heartbeat is in the future because the server's clock was set back: its next heartbeat
+-- adds it again.
 local SILENT = 30000
 local MOST_WORKERS = 10000
 
@@ -15,7 +16,7 @@ local function drop(names)
   call('SREM', P .. 'nonowners', unpack(names))
 end
 
--- At most 100 a call of each kind.
+-- Drop workers that count as gone, at most 100 of each kind per call.
 local function dropSilent()
   drop(call('ZRANGEBYSCORE', P .. 'beats', '-inf', '(' .. NOW - SILENT, 'LIMIT', 0, 100))
   drop(call('ZRANGEBYSCORE', P .. 'beats', '(' .. NOW + SILENT, '+inf', 'LIMIT', 0, 100))

@@ -6,13 +6,14 @@
 -- An entry whose flags have bit 7 has a history of 23 bytes after its attempts; its first byte is the rate.
 -- `rates:<crawl>` host -> '<free> <number> <class>:<pages> ...': when the next revisit has a slot, its number in
 -- `names:<crawl>` (0 = none), and the pages by rate class.
--- Every entry with a history is counted there, wherever it is. Fields of the copy: sc pages in the calendar, ev shortest
--- interval ms (0 = visited once), bp share of the host's requests in 1/1000 and bn ms per revisit, 0 = no such budget.
+-- Every entry with a history is counted in `rates`, wherever the entry is.
+-- Fields of the copy: sc pages in the calendar, ev shortest interval ms (0 = visited once), bp share of the host's
+-- requests in 1/1000 and bn ms per revisit, 0 = no such budget.
 local HISTORY, STEPS = 23, 4
--- Revisits wait in a queue of this much lower priority: new pages go first.
+-- The priority of a revisit's queue is lower by this number, so that new pages go first.
 local LOWER = 1000000000000
 local RESERVE_MS = 1000
--- From so many pages on, a number for the host takes less memory than its name in each of them.
+-- From this number of pages on, the host's number in each of them takes less memory than its name.
 local NUMBERED = 16
 local planned, ratesOf, hostsOf = {}, {}, {}
 
@@ -27,33 +28,33 @@ local function rateClass(entry)
   return from and math.floor((string.byte(entry, from) or 0) / STEPS)
 end
 
--- Hosts that the call is about: what is read of one of them is read of all, because a command costs more than a field.
-local together = {}
+-- The hosts of this call. Their rates are read together, because a command costs more than a field.
+local callHosts = {}
 
-local function noteRates(hosts_, host, text_)
+local function noteRates(ratesByHost, host, text_)
   local r = {free = 0, number = 0, text = text_ or ''}
   if text_ then
     local free, number_ = string.match(text_, '^(%d+) (%d+)')
     r.free, r.number = tonumber(free) or 0, tonumber(number_) or 0
   end
-  hosts_[host] = r
+  ratesByHost[host] = r
   return r
 end
 
 local function readRates(key, host)
-  local hosts_ = ratesOf[key]
-  if not hosts_ then
-    hosts_ = {}
-    ratesOf[key] = hosts_
-    if #together > 1 and #together <= 1000 then
-      local texts = call('HMGET', P .. 'rates:' .. key, unpack(together))
-      for i, one in ipairs(together) do noteRates(hosts_, one, texts[i]) end
+  local ratesByHost = ratesOf[key]
+  if not ratesByHost then
+    ratesByHost = {}
+    ratesOf[key] = ratesByHost
+    if #callHosts > 1 and #callHosts <= 1000 then
+      local texts = call('HMGET', P .. 'rates:' .. key, unpack(callHosts))
+      for i, name in ipairs(callHosts) do noteRates(ratesByHost, name, texts[i]) end
     end
   end
-  return hosts_[host] or noteRates(hosts_, host, call('HGET', P .. 'rates:' .. key, host))
+  return ratesByHost[host] or noteRates(ratesByHost, host, call('HGET', P .. 'rates:' .. key, host))
 end
 
--- The same with its pages by class: most calls need only the number of the host.
+-- The rates of a host with its pages by class; most calls need only the number of the host.
 local function readClasses(key, host)
   local r = readRates(key, host)
   if not r.classes then
@@ -74,15 +75,15 @@ local function countRate(key, host, class_, by)
   r.changed = true
 end
 
--- A page that leaves the crawl.
+-- Remove a page that leaves the crawl from the counts.
 local function uncount(key, host, entry)
   countRate(key, host, rateClass(entry), -1)
 end
 
 local function saveRates()
-  for key, hosts_ in pairs(ratesOf) do
+  for key, ratesByHost in pairs(ratesOf) do
     local c = crawl(key)
-    for host, r in pairs(hosts_) do
+    for host, r in pairs(ratesByHost) do
       if r.changed and c and (not ended(c) or c.kp) then
         readClasses(key, host)
         local parts = {string.format('%.0f %.0f', r.free, r.number)}
@@ -100,7 +101,7 @@ local function saveRates()
   end
 end
 
--- What stands for a host in the calendar, and back.
+-- The name of a host in the calendar, followed by a blank. hostOf is the inverse, without the blank.
 local function nameOf(key, host)
   local r = readRates(key, host)
   if not r.name then
@@ -125,18 +126,19 @@ local function hostOf(key, name)
   return known
 end
 
--- A script has at most 200 local variables at a time.
+-- The helpers of these functions are local to a block: a script has at most 200 local variables at a time.
 local plan, savePlans, lower, replan, slot, openBuckets
 do
   local byte, sub = string.byte, string.sub
-  -- What a call computes once and not for each page: priorities, the flags of entries with a new history, and the width
-  -- 2 ^ exponent of buckets that are due in `least` ms or more, but less than `most` ms, at first that of a day.
+  -- Values that a call computes once and not for each page: priorities, the flags of entries with a new history, and
+  -- the width 2 ^ exponent of buckets that are due in `least` ms or more, but less than `most_` ms. At first, it is the
+  -- width for a day.
   local lowered, raised, flagged = {}, {}, {}
-  -- The rates of the host of the page before.
-  local namedHost, namedKey, named
+  -- The host and crawl of the previous page, and the rates of that host.
+  local previousHost, previousKey, previousRates
   local exponent, width, least, most_ = 20, 1048576, 67108864, 134217728
 
-  -- Write a page into the bucket of its due time, when savePlans is called.
+  -- Add a page to the bucket of its due time; savePlans writes it.
   local function enter(key, due, reserved, member)
     local plans = planned[key]
     if not plans then
@@ -144,7 +146,7 @@ do
       planned[key] = plans
     end
     local ms = due - NOW
-    -- Step by step from the width of the page before: pages of a call differ by a step or two.
+    -- Step by step from the width for the previous page: pages of a call differ by a step or two.
     while ms >= most_ do
       exponent, width = exponent + 1, width * 2
       least, most_ = most_, most_ * 2
@@ -153,7 +155,7 @@ do
       exponent, width = exponent - 1, width / 2
       least, most_ = exponent > 0 and least / 2 or -BIG, least
     end
-    -- The number of the bucket, and its exponent, which is less than 64.
+    -- The number of the bucket times 64, plus its exponent, which is less than 64.
     local id = (due - due % width) / width * 64 + exponent
     local buckets = plans[reserved]
     local members = buckets[id]
@@ -164,7 +166,7 @@ do
     end
   end
 
-  -- Put a page into the calendar. `prio` is its own priority; savePlans writes it.
+  -- Put a page into the calendar; savePlans writes it. `prio` is the page's own priority, not that of its queue.
   function plan(key, host, prio, entry, due, reserved)
     enter(key, due, reserved or false, nameOf(key, host) .. (prio == '0' and '' or prio) .. entry)
   end
@@ -178,14 +180,14 @@ do
           local exponent_ = id % 64
           local number_ = (id - exponent_) / 64
           -- An integer is written faster than a float, but has only 32 bits on some systems.
-          local form = number_ < 2147483648 and '%s:%d.%d%s' or '%s:%d.%.0f%s'
-          local bucket = string.format(form, key, exponent_, number_, reserved and 'r' or '')
+          local template = number_ < 2147483648 and '%s:%d.%d%s' or '%s:%d.%.0f%s'
+          local bucket = string.format(template, key, exponent_, number_, reserved and 'r' or '')
           local list, start = P .. 'due:' .. bucket, number_ * 2 ^ exponent_
-          local held = 0
+          local length = 0
           pages = pages + #members
-          for i = 1, #members, 1000 do held = call('RPUSH', list, unpack(members, i, math.min(i + 999, #members))) end
-          -- A bucket that has pages is in the calendar. One whose time has come may have been postponed there.
-          if held == #members or start <= NOW then
+          for i = 1, #members, 1000 do length = call('RPUSH', list, unpack(members, i, math.min(i + 999, #members))) end
+          -- A bucket that had pages is in the calendar already. If it is due, it may have been postponed there.
+          if length == #members or start <= NOW then
             scores[#scores + 1] = start
             scores[#scores + 1] = bucket
           end
@@ -198,7 +200,7 @@ do
     end
   end
 
-  -- The priority of the queue in which a revisit waits, and back.
+  -- The priority of the queue in which a revisit waits. raise is the inverse.
   function lower(prio)
     local p = lowered[prio]
     if not p then
@@ -217,38 +219,38 @@ do
     return p
   end
 
-  -- Put the page of a leased visit, whose entry begins at `from`, into the calendar with this history instead of its own,
-  -- and without attempts. Returns the flags that it had.
+  -- Put the page of a leased visit, whose entry begins at `from`, into the calendar with a new history and without
+  -- attempts. Returns the flags that the entry had.
   function replan(key, host, prio, packed, from, history, due)
     local flags, rate = byte(packed, from, from + 1)
-    local rest, new = from + 1, byte(history)
+    local restStart, newRate = from + 1, byte(history)
     if flags % 8 >= 4 then
-      rest = from + 4
-      rate = byte(packed, rest)
+      restStart = from + 4
+      rate = byte(packed, restStart)
     end
     if flags < 128 then
-      countRate(key, host, (new - new % STEPS) / STEPS, 1)
+      countRate(key, host, (newRate - newRate % STEPS) / STEPS, 1)
     else
-      rest, rate = rest + HISTORY, rate or 0
+      restStart, rate = restStart + HISTORY, rate or 0
       prio = raised[prio] or raise(prio)
-      if rate - rate % STEPS ~= new - new % STEPS then
+      if rate - rate % STEPS ~= newRate - newRate % STEPS then
         countRate(key, host, (rate - rate % STEPS) / STEPS, -1)
-        countRate(key, host, (new - new % STEPS) / STEPS, 1)
+        countRate(key, host, (newRate - newRate % STEPS) / STEPS, 1)
       end
     end
-    local first = flagged[flags]
-    if not first then
-      first = string.char(bit.bor(bit.band(flags, 251), 128))
-      flagged[flags] = first
+    local newFlags = flagged[flags]
+    if not newFlags then
+      newFlags = string.char(bit.bor(bit.band(flags, 251), 128))
+      flagged[flags] = newFlags
     end
-    if host ~= namedHost or key ~= namedKey then
-      namedHost, namedKey, named = host, key, readRates(key, host)
+    if host ~= previousHost or key ~= previousKey then
+      previousHost, previousKey, previousRates = host, key, readRates(key, host)
     end
-    local name = named.name or nameOf(key, host)
+    local name = previousRates.name or nameOf(key, host)
     if prio == '0' then
-      enter(key, due, false, name .. first .. history .. sub(packed, rest))
+      enter(key, due, false, name .. newFlags .. history .. sub(packed, restStart))
     else
-      enter(key, due, false, name .. prio .. first .. history .. sub(packed, rest))
+      enter(key, due, false, name .. prio .. newFlags .. history .. sub(packed, restStart))
     end
     return flags
   end
@@ -261,7 +263,7 @@ do
     return (math.max(h.d or c.d, h.cd or 0, h.ad or 0) + (h.m or 0)) * 1000 / c.bp
   end
 
-  -- The slot of a revisit that is due now: true, or the ms at which it has one.
+  -- Take a slot in the budget for a revisit that is due now. Returns true, or the time of the slot if it is later.
   function slot(c, key, host)
     local ms = slotMs(c, host)
     if ms == 0 then return true end
@@ -272,59 +274,59 @@ do
     return free <= NOW + RESERVE_MS or free
   end
 
-  -- Sort the pages of a bucket by host and priority. A group lists the entries that may be moved; `asking` lists those
-  -- that need a slot in the budget first.
-  local function sortPages(c, queues, members, limited)
+  -- Sort the pages of a bucket by host and priority. A group lists the entries that may be moved; its `unreserved`
+  -- lists the entries that need a slot in the budget first.
+  local function sortPages(c, groups, members, limited)
     for i = 1, #members do
       local member = members[i]
-      -- Most are '#<number> <entry>', and the first byte of an entry is above 127. The bytes of a short number are the
-      -- key of its group: no string is made for it.
+      -- Most members are '#<number> <entry>', and the first byte of an entry is above 127. The bytes of a short number
+      -- make the key of its group, so that no string is created for it.
       local a, b, c_, d, e, f, g = byte(member, 1, 7)
-      local of, start, first
+      local groupKey, start, first
       if a == 35 then
         if c_ == 32 then
-          of, start, first = b, 4, d
+          groupKey, start, first = b, 4, d
         elseif d == 32 then
-          of, start, first = b * 256 + c_, 5, e
+          groupKey, start, first = b * 256 + c_, 5, e
         elseif e == 32 then
-          of, start, first = b * 65536 + c_ * 256 + d, 6, f
+          groupKey, start, first = b * 65536 + c_ * 256 + d, 6, f
         elseif f == 32 then
-          of, start, first = b * 16777216 + c_ * 65536 + d * 256 + e, 7, g
+          groupKey, start, first = b * 16777216 + c_ * 65536 + d * 256 + e, 7, g
         end
       end
       local prio = '0'
       if not start or first < 128 then
-        of, prio, start = string.match(member, '^(%S+ (%-?%d*))()')
+        groupKey, prio, start = string.match(member, '^(%S+ (%-?%d*))()')
         if prio == '' then prio = '0' end
       end
-      local q = queues[of]
-      if not q then
-        q = {name = string.match(member, '^%S+'), prio = prio}
-        if c.bn + c.bp > 0 then q.asking = {} end
-        queues[of] = q
+      local group = groups[groupKey]
+      if not group then
+        group = {name = string.match(member, '^%S+'), prio = prio}
+        if c.bn + c.bp > 0 then group.unreserved = {} end
+        groups[groupKey] = group
       end
-      if limited then q = q.asking end
-      q[#q + 1] = sub(member, start)
+      if limited then group = group.unreserved end
+      group[#group + 1] = sub(member, start)
     end
   end
 
-  -- Their hosts, with one command for all that have numbers.
-  local function findHosts(key, queues)
-    local numbers, groups = {}, {}
-    for _, q in pairs(queues) do
-      if byte(q.name) == 35 then
-        numbers[#numbers + 1] = sub(q.name, 2)
-        groups[#groups + 1] = q
+  -- Set the host of each group, with one command for all hosts that have numbers.
+  local function findHosts(key, groups)
+    local numbers, numbered = {}, {}
+    for _, group in pairs(groups) do
+      if byte(group.name) == 35 then
+        numbers[#numbers + 1] = sub(group.name, 2)
+        numbered[#numbered + 1] = group
       else
-        q.host = q.name
+        group.host = group.name
       end
     end
     if #numbers == 0 then return end
     local hosts_ = call('HMGET', P .. 'names:' .. key, unpack(numbers))
-    for i, q in ipairs(groups) do q.host = hosts_[i] end
+    for i, group in ipairs(numbered) do group.host = hosts_[i] end
   end
 
-  -- Move visits that are due to the queues of their hosts, at most `most`. Returns how many buckets it looked into.
+  -- Move at most `most` visits that are due to the queues of their hosts. Returns how many buckets were due, up to 10.
   function openBuckets(most)
     local buckets = call('ZRANGEBYSCORE', P .. 'calendar', '-inf', NOW, 'LIMIT', 0, 10)
     local opened, gone = {}, {}
@@ -334,11 +336,11 @@ do
       local key, reserved = string.match(bucket, '^(%w+):[%-%d.]+(r?)$')
       local c = key and crawl(key)
       if not c or c.ev == 0 or (ended(c) and not c.kp) then
-        -- The copy counts none of them any more.
+        -- The crawl's copy no longer counts these pages.
         call('UNLINK', list)
         gone[#gone + 1] = bucket
       elseif ended(c) then
-        -- It may continue under a higher limit.
+        -- The crawl may continue under a higher limit.
         call('ZADD', P .. 'calendar', NOW + 3600000, bucket)
       else
         local members = call('LPOP', list, most) or {}
@@ -350,25 +352,25 @@ do
       end
     end
     if #gone > 0 then call('ZREM', P .. 'calendar', unpack(gone)) end
-    for key, queues in pairs(opened) do
+    for key, groups in pairs(opened) do
       local c = crawl(key)
       local moved = 0
-      findHosts(key, queues)
-      for _, q in pairs(queues) do
-        local host, prio = q.host, q.prio
-        for _, entry in ipairs(q.asking or {}) do
-          local moment = slot(c, key, host)
-          if moment == true then
-            q[#q + 1] = entry
+      findHosts(key, groups)
+      for _, group in pairs(groups) do
+        local host, prio = group.host, group.prio
+        for _, entry in ipairs(group.unreserved or {}) do
+          local slotTime = slot(c, key, host)
+          if slotTime == true then
+            group[#group + 1] = entry
           else
-            plan(key, host, prio, entry, moment, true)
+            plan(key, host, prio, entry, slotTime, true)
           end
         end
-        if #q > 0 then
-          moved = moved + #q
+        if #group > 0 then
+          moved = moved + #group
           local low = lower(prio)
-          -- Where revisits of this priority wait already, the crawl is with its host, or parked.
-          if call('RPUSHX', queue(key, low, host), unpack(q)) == 0 and push(key, c, host, low, q, false) then
+          -- If revisits of this priority wait already, the crawl is among those of the host, or parked.
+          if call('RPUSHX', queue(key, low, host), unpack(group)) == 0 and push(key, c, host, low, group, false) then
             local _, alone = enlist(key, host)
             arm(host, alone)
           end

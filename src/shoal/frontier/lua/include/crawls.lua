@@ -22,16 +22,16 @@ local copies, changes, reasons = {}, {}, {}
 
 local function put(key, field, value)
   copies[key][field] = value
-  local c = changes[key]
-  if not c then c = {} changes[key] = c end
-  c[field] = true
+  local fields = changes[key]
+  if not fields then fields = {} changes[key] = fields end
+  fields[field] = true
 end
 
 local function bump(key, field, by)
-  local copy, c = copies[key], changes[key]
+  local copy, fields = copies[key], changes[key]
   copy[field] = copy[field] + by
-  if not c then c = {} changes[key] = c end
-  c[field] = true
+  if not fields then fields = {} changes[key] = fields end
+  fields[field] = true
 end
 
 local function reason(key, why, by)
@@ -40,8 +40,8 @@ local function reason(key, why, by)
   r[why] = (r[why] or 0) + by
 end
 
--- What waits or is due later ends as excluded now. Its lists are unlinked when a lease meets them; those of a crawl that
--- has reached a limit are parked, so that it can continue under a higher one.
+-- End a crawl. Its visits that wait or are due later count as excluded. Their lists are unlinked when a lease finds
+-- them; the lists of a crawl that has reached a limit are parked, so that the crawl can continue under a higher limit.
 local function finish(key, state, why)
   local c = copies[key]
   local left = c.w + c.t
@@ -72,7 +72,7 @@ local function finish(key, state, why)
   end
 end
 
--- A crawl continues under a higher limit: what was kept waits again.
+-- Continue a crawl under a higher limit: its kept visits are admitted again.
 local function takeUp(key)
   local c = copies[key]
   local kept = c.kw + c.kt

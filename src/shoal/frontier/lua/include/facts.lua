@@ -8,23 +8,24 @@ local function whole(value)
   return tonumber(string.match(value, '^%d+$')) or 0
 end
 
+-- Returns the facts by name, and how many of them are in the hash of facts.
 local function facts(key)
-  local found, held = {}, 0
+  local values_, stored = {}, 0
   local flat = call('HGETALL', P .. 'facts:' .. key)
   for i = 1, #flat, 2 do
-    found[flat[i]] = whole(flat[i + 1])
-    held = held + 1
+    values_[flat[i]] = whole(flat[i + 1])
+    stored = stored + 1
   end
   flat = call('HGETALL', P .. 'tally:' .. key)
   for i = 1, #flat, 2 do
     for _, pattern in ipairs(OLD) do
       if string.find(flat[i], pattern) then
-        local old, new = whole(flat[i + 1]), found[flat[i]] or 0
-        -- Workers of both versions count bytes, each in its own place.
-        found[flat[i]] = flat[i] == 'bytes' and math.min(old + new, BIG) or math.max(old, new)
+        local old, new = whole(flat[i + 1]), values_[flat[i]] or 0
+        -- Workers of both versions count bytes, each in its own hash.
+        values_[flat[i]] = flat[i] == 'bytes' and math.min(old + new, BIG) or math.max(old, new)
         break
       end
     end
   end
-  return found, held
+  return values_, stored
 end

@@ -5,7 +5,7 @@
 -- f failures in a row, x why blocked, mx highest slot used, e epoch of the last lease, ts last successful finish,
 -- rv version of its robots.txt copies, ex 1 = it is about to be forgotten.
 local MOST_SLOTS = 32
--- More crawls than this on one host see to it in turns.
+-- A call considers this many crawls of a host, in the order of their turns.
 local MOST_CRAWLS = 1000
 local states = {}
 
@@ -21,7 +21,7 @@ local function state(host)
   return h
 end
 
--- 0 when it has none yet, or what is there is not a version.
+-- The robots version of a host; 0 if it has none yet, or if the stored value is not a version.
 local function robotsVersion(h)
   local version = tonumber(string.match(h.rv or '', '^%d+$')) or 0
   return version < BIG and version or 0
@@ -34,10 +34,10 @@ local function class(rank)
   return 2
 end
 
--- Who waits on the host, and what holds for all of them: the largest delay, the smallest number of slots.
--- What is met here and cannot run is moved out of the way, at most 100 a call: lists of ended crawls are unlinked,
--- paused crawls and crawls without page budget are parked.
-local budget = 100
+-- The crawls that wait on a host, and what applies to all of them: the largest delay, the smallest number of slots.
+-- Crawls that cannot run are removed from the host, at most 100 per call: lists of ended crawls are unlinked, paused
+-- crawls and crawls without page budget are parked.
+local removalsLeft = 100
 
 local function view(host)
   local h = state(host)
@@ -55,10 +55,10 @@ local function view(host)
       v.lanes[c.sp] = math.min(v.lanes[c.sp] or 2, rank)
       delay = math.max(delay, c.d)
       slots = math.min(slots or c.n, c.n)
-    elseif budget == 0 then
+    elseif removalsLeft == 0 then
       v.lanes[c and c.sp or ''] = v.lanes[c and c.sp or ''] or 2
     else
-      budget = budget - 1
+      removalsLeft = removalsLeft - 1
       if not c or (ended(c) and not c.kp) then
         unlist(key, c, host)
       else
@@ -73,10 +73,10 @@ local function view(host)
   return v
 end
 
--- The free slot that may be used first: its number and moment. Nil when all are taken.
+-- The free slot that may be used first: its number and its gate. Nil if all slots are taken.
 local function freeSlot(v)
   local h = v.h
-  local taken, closed, best, moment = 0, 0, nil, nil
+  local taken, closed, best, gate = 0, 0, nil, nil
   for i = 1, math.max(h.mx or 1, v.slots) do
     local s = suffix(i)
     if h['k' .. s] then
@@ -85,19 +85,19 @@ local function freeSlot(v)
       local g = math.max(tonumber(h['g' .. s]) or 0, h.b or 0)
       local t = tonumber(h['t' .. s])
       if t and v.delay > 0 then g = math.max(g, t + v.delay) end
-      -- A slot that was closed still cools down: until then the others wait with it.
+      -- A slot above the current number of slots may still cool down: the other slots wait until then.
       if i > v.slots then
         closed = math.max(closed, g)
-      elseif not best or g < moment then
-        best, moment = i, g
+      elseif not best or g < gate then
+        best, gate = i, g
       end
     end
   end
   if taken >= v.slots or not best then return nil end
-  return best, math.max(moment, closed)
+  return best, math.max(gate, closed)
 end
 
--- Take a host out of `ready`. With one crawl on it, it stands in the lane it was found in and no other.
+-- Remove a host from `ready`. A host with one crawl is only in the lane in which it was found.
 local function disarm(v, lane)
   call('ZREM', lane, v.host)
   if #v.crawls <= 1 then return end
@@ -106,23 +106,24 @@ local function disarm(v, lane)
   end
 end
 
--- Every list of a host becomes a failed one, at constant cost, and can be retried.
--- `fi:<crawl>` number -> what it holds, `fq:<crawl>:<number>` the list. `spare`: revisits of perpetual crawls wait on.
-local function setAside(v, why, spare)
-  for _, one in ipairs(v.crawls) do
-    local key, c = one.key, one.copy
+-- Turn every list of a host into a list of failed visits, at constant cost. They can be retried.
+-- `fi:<crawl>` number -> '<priority>:<host> <reason>', `fq:<crawl>:<number>` the list. `spare`: revisits of perpetual
+-- crawls do not fail: they keep waiting.
+local function failWaiting(v, why, spare)
+  for _, hostCrawl in ipairs(v.crawls) do
+    local key, c = hostCrawl.key, hostCrawl.copy
     local spared = false
     for _, l in ipairs(lists(key, c, v.host)) do
-      local held = call('LLEN', l[2])
-      if held > 0 and spare and c.ev > 0 and tonumber(l[1]) < -500000000000 then
+      local length = call('LLEN', l[2])
+      if length > 0 and spare and c.ev > 0 and tonumber(l[1]) < -500000000000 then
         spared = true
-      elseif held > 0 then
+      elseif length > 0 then
         local number = call('HINCRBY', P .. 'fi:' .. key, 'n', 1)
         call('RENAME', l[2], P .. 'fq:' .. key .. ':' .. number)
         call('HSET', P .. 'fi:' .. key, number, l[1] .. ':' .. v.host .. ' ' .. why)
-        bump(key, 'w', -held)
-        bump(key, 'f', held)
-        reason(key, 'failed:' .. why, held)
+        bump(key, 'w', -length)
+        bump(key, 'f', length)
+        reason(key, 'failed:' .. why, length)
         call('ZREM', P .. 'p:' .. key .. ':' .. v.host, l[1])
       end
     end
@@ -130,8 +131,8 @@ local function setAside(v, why, spare)
   end
 end
 
--- A host that nobody waits for and nobody holds is forgotten a day after its gate, unless an operator said something of
--- it: a crawl of many millions of hosts would otherwise keep them all.
+-- Forget a host without waiting visits and without leases a day after its gate, unless an operator has set something
+-- for it: a crawl of many millions of hosts would otherwise keep them all.
 local function fade(host, h)
   if h.ex or h.x or h.d or h.n or not next(h) then return end
   local gate = h.b or 0
@@ -144,10 +145,10 @@ local function fade(host, h)
   call('PEXPIRE', P .. 'h:' .. host, math.max(0, gate - NOW) + 86400000)
 end
 
--- Make `ready` say what is true of a host: in one class for each spider that waits, or in none. An idle host is armed
--- at its gate, never simply at now. `fresh`: it was in no class before; 'freed': one of its slots was taken until now,
--- and a host whose only slot is taken is in no class. `least`: not before this. True when it will be ready at some
--- moment.
+-- Update `ready` for a host: it is in one class for each spider with waiting visits, or in none. An idle host is armed
+-- at its gate, never simply at now. `fresh`: the host was in no class before; 'freed': one of its slots was taken until
+-- now, and a host whose only slot is taken is in no class. `least`: the earliest time. Returns true if the host will be
+-- ready at some time.
 local function arm(host, fresh, least)
   local v = view(host)
   if not next(v.lanes) then
@@ -155,12 +156,12 @@ local function arm(host, fresh, least)
     return false
   end
   if v.h.x then
-    setAside(v, v.h.x)
+    failWaiting(v, v.h.x)
     return false
   end
-  local slot, moment = freeSlot(v)
+  local slot, gate = freeSlot(v)
   if not slot then return false end
-  moment = math.max(moment, least or 0)
+  gate = math.max(gate, least or 0)
   if fresh == 'freed' then fresh = v.slots == 1 and (v.h.mx or 1) == 1 and not v.h.n end
   for sp, rank in pairs(v.lanes) do
     if not fresh then
@@ -168,7 +169,7 @@ local function arm(host, fresh, least)
         if other ~= rank then call('ZREM', P .. 'ready:' .. other .. ':' .. sp, host) end
       end
     end
-    call('ZADD', P .. 'ready:' .. rank .. ':' .. sp, moment, host)
+    call('ZADD', P .. 'ready:' .. rank .. ':' .. sp, gate, host)
   end
   return true
 end
@@ -185,8 +186,8 @@ local function keep(host, ...)
   call('HSET', P .. 'h:' .. host, ...)
 end
 
--- Give a slot back. `finish` ms of its last request, or nil if none was made. The gate only moves later. What else is
--- known of the host (`fields`) is written with it.
+-- Free a slot. `finish`: the time at which its last request finished, or nil if no request was made. The gate only
+-- moves later. `fields`: further fields of the host, which are written with it.
 local function freeHost(host, slot, finish, delay, fields)
   local h = state(host)
   local s = suffix(slot)

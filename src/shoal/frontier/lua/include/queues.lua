@@ -9,7 +9,7 @@ local function queue(key, prio, host)
   return P .. 'q:' .. key .. ':' .. prio .. ':' .. host
 end
 
--- One more retry, expiry or blame; returns the new entry and that count.
+-- Count one more retry, expiry or blame in an entry. Returns the new entry and the new count.
 local function mark(entry, which)
   local flags = string.byte(entry, 1)
   local tries, rest
@@ -26,7 +26,7 @@ local function mark(entry, which)
   return string.char(flags, tries[1], tries[2], tries[3]) .. rest, tries[which]
 end
 
--- Whether a visit with these flags is one more visit of a stored page: how it was found is `revisit`, or it has a history (calendar.lua).
+-- Whether a visit with these flags is a revisit: it was found as `revisit`, or it has a history (calendar.lua).
 local function isRevisit(flags)
   return flags >= 128 or bit.band(flags, 112) == 64
 end
@@ -40,7 +40,8 @@ local function top(key, c, host)
   return '0', true
 end
 
--- The priority a visit really gets: the 65th different one on a queue joins the next lower.
+-- The priority that a visit gets, and whether it is new there: from the 65th different priority of a crawl on a host
+-- on, visits get the next lower one.
 local function openPriority(key, c, host, prio)
   if prio == '0' and not c.up then return prio, false end
   local p = P .. 'p:' .. key .. ':' .. host
@@ -58,8 +59,8 @@ local function openPriority(key, c, host, prio)
   return prio, true
 end
 
--- Put visits where they wait. `front`: to be taken next, as they were given out before.
--- True when this made a priority present that was not: the host's class may rise.
+-- Add visits to their queue. `front`: they are taken next, because they were leased before.
+-- Returns whether their priority is new there: the host's class may rise.
 local function push(key, c, host, prio, entries, front)
   local rose
   prio, rose = openPriority(key, c, host, prio)
@@ -68,8 +69,8 @@ local function push(key, c, host, prio, entries, front)
   return rose
 end
 
--- A crawl that comes to a host starts level with the one whose turn it is.
--- Returns whether it was not there, and whether nobody was.
+-- Add a crawl to the crawls of a host, with the score of the crawl whose turn it is.
+-- Returns whether the crawl is new there, and whether the host had no crawls.
 local function enlist(key, host)
   local w = P .. 'w:' .. host
   local first = call('ZRANGE', w, 0, 0, 'WITHSCORES')
@@ -78,25 +79,26 @@ end
 
 -- Every list of a crawl on a host, with its priority.
 local function lists(key, c, host)
-  local found = {}
+  local result = {}
   local prios = call('ZRANGE', P .. 'p:' .. key .. ':' .. host, 0, -1)
   if #prios == 0 then prios = {'0'} end
-  for _, prio in ipairs(prios) do found[#found + 1] = {prio, queue(key, prio, host)} end
-  return found
+  for _, prio in ipairs(prios) do result[#result + 1] = {prio, queue(key, prio, host)} end
+  return result
 end
 
 -- Unlink a crawl's lists on a host; returns how many visits they held.
 local function unlist(key, c, host)
-  local held = 0
+  local visits = 0
   for _, l in ipairs(lists(key, c, host)) do
-    held = held + call('LLEN', l[2])
+    visits = visits + call('LLEN', l[2])
     call('UNLINK', l[2])
   end
   call('DEL', P .. 'p:' .. key .. ':' .. host)
   call('ZREM', P .. 'w:' .. host, key)
-  return held
+  return visits
 end
 
+-- Whether a crawl has no visits left on a host, after visits of this priority were taken.
 local function spent(key, c, host, prio)
   if call('EXISTS', queue(key, prio, host)) == 1 then return false end
   if c.up then

@@ -14,7 +14,7 @@ local function level(sets)
   return m
 end
 
--- Which of so many sets a fingerprint is in; m = level(sets).
+-- The number of the set that a fingerprint is in; m = level(sets).
 local function spread(sets, m, fingerprint)
   local h = lastNine(fingerprint)
   local b = h % (2 * m)
@@ -68,7 +68,7 @@ local function remember(key, c, m, fingerprint)
   return true
 end
 
--- A few sets of a generation nobody asks any more, at most 50 a call.
+-- Unlink sets of a generation that is no longer used, at most 50 per call. Returns 0 if there are none.
 local function sweep()
   local first = call('LINDEX', P .. 'trash', 0)
   if not first then return 0 end

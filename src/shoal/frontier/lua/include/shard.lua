@@ -11,10 +11,10 @@ local call = redis.call
 local P = string.sub(KEYS[1], 1, -5)
 -- A slot that is moved key by key (SETSLOT, MIGRATE) is on two nodes until that is done. The node it leaves refuses
 -- access to a key that is not there, which may be one that was moved: nothing is read or written until the slot is whole.
-local whole = redis.pcall('EXISTS', P .. '-')
-if type(whole) == 'table' then
-  if string.find(whole.err, 'non local key', 1, true) then return {S.HELD, 250} end
-  return whole
+local probe = redis.pcall('EXISTS', P .. '-')
+if type(probe) == 'table' then
+  if string.find(probe.err, 'non local key', 1, true) then return {S.HELD, 250} end
+  return probe
 end
 local META = call('HMGET', KEYS[1], FIELDS)
 if not META.schema then return {S.ABSENT} end
@@ -25,14 +25,14 @@ if not time then return {S.INVALID, 'now'} end
 if founding ~= '' and founding ~= string.sub(META.seed or '', -6) .. '.' .. (META.shards or '') then return {S.REPLACED} end
 local SINCE = tonumber(META.since) or 0
 
--- TICK: the moment is up to this much later than NOW. A finish is rounded up, so that no gap is cut short.
+-- TICK: the time is up to this many ms later than NOW. A finish is rounded up, so that no gap is cut short.
 local NOW, TICK = tonumber(time), 0
 if not NOW then
   TICK = 1
   local t = call('TIME')
   NOW = t[1] * 1000 + math.floor(t[2] / 1000) + (tonumber(META.offset) or 0)
 end
--- Nothing is written by a clock that was set: gates and deadlines would be wrong.
+-- Nothing is written if the clock was set: gates and deadlines would be wrong.
 if expected ~= '' then
   local read = tonumber(readIn) or 0
   if read >= SINCE then
@@ -43,7 +43,7 @@ if expected ~= '' then
   end
 end
 
--- Arguments are taken in order; a missing or malformed one is noted, and the script answers INVALID before it writes.
+-- Arguments are read in order; a missing or malformed one is noted, and the script replies INVALID before it writes.
 local at, wrong = 1, nil
 local function text(limit, pattern)
   at = at + 1
@@ -75,13 +75,13 @@ local HOST = '^[^%s%z/?#@]+$'
 local CRAWL = '^%w+$'
 local PRIORITY = '^%-?%d+$'
 
--- Wake one worker that sleeps, the last that fell asleep. If it finds more than it can take, it wakes the next.
--- A cluster does not say whether a worker on another node heard it, so there up to three are woken.
+-- Wake one sleeping worker, the last that fell asleep. If it finds more hosts than it can take, it wakes the next.
+-- A cluster does not report whether a worker on another node received the message, so up to three are woken there.
 local function wake()
   for _ = 1, 3 do
-    local one = call('ZPOPMAX', P .. 'idle')
-    if not one[1] then return end
-    local channel = string.match(P, '^(.-){') .. ':wake:' .. one[1]
-    if tonumber(one[2]) > NOW and call('PUBLISH', channel, call('HGET', KEYS[1], 'shard')) > 0 then return end
+    local sleeper = call('ZPOPMAX', P .. 'idle')
+    if not sleeper[1] then return end
+    local channel = string.match(P, '^(.-){') .. ':wake:' .. sleeper[1]
+    if tonumber(sleeper[2]) > NOW and call('PUBLISH', channel, call('HGET', KEYS[1], 'shard')) > 0 then return end
   end
 end

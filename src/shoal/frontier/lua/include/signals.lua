@@ -7,12 +7,13 @@
 -- `pulled:<crawl>` page -> kind, until that visit ends. `signals:<crawl>` host -> '<kind> <pulled> <changed> <ignored> ...':
 -- how often such visits found a change, in about the last 100. tn and pn of the copy count `touched` and `pulled`.
 local MOST_TOUCHED, MOST_PULLED = 2000, 10000
--- A signal that the search did not find waits so long for the visit that is under way.
+-- If the search did not find the page of a signal, the signal waits this long for a visit that is under way.
 local UNFOUND_MS = 600000
--- Under one change in 10 after 20 visits, a kind is ignored for the host, but for one signal in 20.
+-- If fewer than one visit in 10 found a change, after 20 visits, a kind is ignored for the host, except for one signal
+-- in 20.
 local TRIALS, PRECISION, MEMORY = 20, 10, 100
 
--- What stands for the page of an entry: host, scheme and path. Nil for other methods than GET.
+-- The name of an entry's page: host, scheme and path. Nil for methods other than GET.
 local function pageOf(host, entry)
   local flags = string.byte(entry, 1)
   local from = 2 + (bit.band(flags, 4) ~= 0 and 3 or 0) + (flags >= 128 and HISTORY or 0)
@@ -67,15 +68,15 @@ end
 local function notePulled(key, page, kind)
   local c = crawl(key)
   if c.pn >= MOST_PULLED then
-    -- Only what would be counted of them is lost.
+    -- Only the counts of these signals are lost.
     call('UNLINK', P .. 'pulled:' .. key)
     put(key, 'pn', 0)
   end
   bump(key, 'pn', call('HSET', P .. 'pulled:' .. key, page, kind))
 end
 
--- A visit ends: what it says about the signal that led to it. True if one came since its lease began, so that the page
--- is visited once more. `history` is the new one, '' = the page has left the crawl.
+-- A visit has ended: count whether the signal that led to it was right. Returns true if a signal came since its lease
+-- began, so that the page is visited once more. `history`: the new history, '' = the page has left the crawl.
 local function settle(key, c, host, entry, history, start)
   local page = pageOf(host, entry)
   if not page then return false end
@@ -91,19 +92,20 @@ local function settle(key, c, host, entry, history, start)
   local value = c.tn > 0 and call('HGET', P .. 'touched:' .. key, page)
   if not value then return false end
   untouch(key, page)
-  local why, ms, since = string.match(value, '^(%l) (%d+) (%d+)$')
+  local newKind, ms, since = string.match(value, '^(%l) (%d+) (%d+)$')
   if history == '' or tonumber(ms) < start then return false end
   if tonumber(since) > 0 then
     local a, b, c_, d = string.byte(history, 15, 18)
     if tonumber(since) <= ((a * 256 + b) * 256 + c_) * 256 + d then return false end
   end
-  notePulled(key, page, why)
+  notePulled(key, page, newKind)
   return true
 end
 
--- Take a page that the search has found out of its bucket, unless the signal is older than the last visit, or the page has
--- its slot in the budget already. It gets the next slot, which is not later than the one it would get when it is due. A touch
--- goes at once, and what it takes of the budget is missing later.
+-- Pull forward a page that the search has found, unless the signal is older than the last visit, or the page has its
+-- slot in the budget already. It gets the next slot, which is not later than the slot it would get when it is due.
+-- After a touch, the page is visited at once, and the share of the budget that it uses is missing later.
+-- Returns whether the page leaves its bucket.
 local function pull(key, c, host, prio, entry, bucket, kind, since)
   local reserved = string.sub(bucket, -1) == 'r'
   local from = historyAt(entry)
@@ -111,51 +113,52 @@ local function pull(key, c, host, prio, entry, bucket, kind, since)
     local a, b, c_, d = string.byte(entry, from + 14, from + 17)
     if since <= ((a * 256 + b) * 256 + c_) * 256 + d then return false end
   end
-  local moment = true
+  local slotTime = true
   if kind ~= 't' and reserved then return false end
-  if not reserved then moment = slot(c, key, host) end
+  if not reserved then slotTime = slot(c, key, host) end
   bump(key, 'sc', -1)
-  if moment == true or kind == 't' then
+  if slotTime == true or kind == 't' then
     local rose = push(key, c, host, lower(prio), {entry}, true)
     bump(key, 'a', 1)
     bump(key, 'w', 1)
     local came, alone = enlist(key, host)
     if came or rose then arm(host, alone) end
   else
-    plan(key, host, prio, entry, moment, true)
+    plan(key, host, prio, entry, slotTime, true)
   end
   return true
 end
 
--- Search one bucket from `index` on, at most `most` pages. Returns how many were read, and the index behind them.
-local function searchBucket(key, c, bucket, index, most, wanted, hosts, names_)
+-- Search one bucket from `index` on, at most `most` pages. Returns how many were read, and the index after them.
+local function searchBucket(key, c, bucket, index, most, signals, hosts, hostByName)
   local list = P .. 'due:' .. bucket
   local members = call('LRANGE', list, index, index + most - 1)
-  local left = 0
+  local pulled = 0
   for _, member in ipairs(members) do
     local name, prio, start = string.match(member, '^(%S+) (%-?%d*)()')
-    if names_[name] == nil then names_[name] = hostOf(key, name) or false end
-    local host = names_[name]
+    if hostByName[name] == nil then hostByName[name] = hostOf(key, name) or false end
+    local host = hostByName[name]
     if host and hosts[host] then
       local entry = string.sub(member, start)
       local page = pageOf(host, entry)
-      local signal = page and wanted[page]
+      local signal = page and signals[page]
       if signal then
-        wanted[page] = nil
+        signals[page] = nil
         untouch(key, page)
         if pull(key, c, host, prio == '' and '0' or prio, entry, bucket, signal.kind, signal.since) then
           call('LREM', list, 1, member)
           notePulled(key, page, signal.kind)
-          left = left + 1
+          pulled = pulled + 1
         end
       end
     end
   end
-  if left > 0 and call('EXISTS', list) == 0 then call('ZREM', P .. 'calendar', bucket) end
-  return #members, index + #members - left
+  if pulled > 0 and call('EXISTS', list) == 0 then call('ZREM', P .. 'calendar', bucket) end
+  return #members, index + #members - pulled
 end
 
--- Search the calendar for pages with signals, at most so many pages and buckets. True while there is more to search.
+-- Search the calendar for pages with signals, at most `most` pages and buckets.
+-- Returns whether there is more to search.
 local function search(most)
   local key = call('SRANDMEMBER', P .. 'touching')
   if not key then return false end
@@ -165,49 +168,49 @@ local function search(most)
     if c and c.tc then put(key, 'tc', '') end
     return call('EXISTS', P .. 'touching') == 1
   end
-  local wanted, hosts, names_ = {}, {}, {}
+  local signals, hosts, hostByName = {}, {}, {}
   local flat = call('HGETALL', P .. 'touched:' .. key)
   for i = 1, #flat, 2 do
     local kind, ms, since = string.match(flat[i + 1], '^(%l) (%d+) (%d+)$')
-    wanted[flat[i]] = {kind = kind, ms = tonumber(ms), since = tonumber(since)}
+    signals[flat[i]] = {kind = kind, ms = tonumber(ms), since = tonumber(since)}
     hosts[string.match(flat[i], '^%S+')] = true
   end
   local due, index, bucket = string.match(c.tc or '', '^(%-?%d+) (%d+) (%S+)$')
-  local rank, mine = 0, key .. ':'
+  local rank, prefix = 0, key .. ':'
   if bucket then
-    -- A bucket that is not there any more was opened: the search continues at its time.
+    -- A bucket that is no longer there was opened: the search continues at its time.
     rank = tonumber(call('ZRANK', P .. 'calendar', bucket) or call('ZCOUNT', P .. 'calendar', '-inf', '(' .. due))
   else
     put(key, 'ta', 0)
   end
   index = tonumber(index) or 0
-  local at_ = ''
+  local position = ''
   while most > 0 do
     local pair = call('ZRANGE', P .. 'calendar', rank, rank, 'WITHSCORES')
     if not pair[1] then
-      at_ = nil
+      position = nil
       break
     end
     most = most - 1
     if pair[1] ~= bucket then bucket, index = pair[1], 0 end
-    at_ = string.format('%.0f %.0f %s', tonumber(pair[2]), index, bucket)
-    if string.sub(bucket, 1, #mine) ~= mine then
+    position = string.format('%.0f %.0f %s', tonumber(pair[2]), index, bucket)
+    if string.sub(bucket, 1, #prefix) ~= prefix then
       rank = rank + 1
     else
-      local wantedNow = math.max(1, most)
-      local read, behind = searchBucket(key, c, bucket, index, wantedNow, wanted, hosts, names_)
-      most, index = most - read, behind
-      at_ = string.format('%.0f %.0f %s', tonumber(pair[2]), index, bucket)
-      if read < wantedNow and call('ZSCORE', P .. 'calendar', bucket) then rank = rank + 1 end
+      local limit = math.max(1, most)
+      local read, nextIndex = searchBucket(key, c, bucket, index, limit, signals, hosts, hostByName)
+      most, index = most - read, nextIndex
+      position = string.format('%.0f %.0f %s', tonumber(pair[2]), index, bucket)
+      if read < limit and call('ZSCORE', P .. 'calendar', bucket) then rank = rank + 1 end
     end
   end
-  if at_ then
-    put(key, 'tc', at_)
+  if position then
+    put(key, 'tc', position)
     return true
   end
   put(key, 'tc', '')
   if c.ta > 0 then return true end
-  for page, signal in pairs(wanted) do
+  for page, signal in pairs(signals) do
     if NOW - signal.ms > UNFOUND_MS then untouch(key, page) end
   end
   call('SREM', P .. 'touching', key)

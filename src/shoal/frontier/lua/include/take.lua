@@ -4,8 +4,8 @@
 
 local function pagesLeft(c, key, host)
   local stored = tonumber(call('HGET', P .. 'hp:' .. key, host)) or 0
-  local flying = tonumber(call('HGET', P .. 'hp:' .. key, '!' .. host)) or 0
-  return c.ph - stored - flying, stored
+  local leased = tonumber(call('HGET', P .. 'hp:' .. key, '!' .. host)) or 0
+  return c.ph - stored - leased, stored
 end
 
 local function unreserve(key, c, host, stored)
@@ -29,7 +29,7 @@ local function unreserve(key, c, host, stored)
   end
 end
 
--- An excluded visit that a higher limit of its host would allow, in the form of the list of failed ones.
+-- Set aside an excluded visit that a higher limit of its host would allow, in the format of the list of failed visits.
 local MOST_DROPPED = 10000
 local function setAsideVisit(key, host, prio, entry, why)
   local list = P .. 'dropped:' .. key
@@ -45,21 +45,21 @@ end
 
 -- Up to `most` visits as {crawl, priority, entry}, for a worker that has these spiders.
 local function take(v, most, spiders)
-  local host, got = v.host, {}
+  local host, taken = v.host, {}
   local shared = #v.crawls > 1
   local moved = {}
-  while #got < most do
+  while #taken < most do
     local i
     for j, candidate in ipairs(v.crawls) do
       local best = i and v.crawls[i]
-      -- Of those whose turn it is alike, as of crawls that have just come, the one with the higher priority.
+      -- Among crawls with the same turn, e.g. those that have just come, the one with the higher priority goes first.
       if spiders[candidate.copy.sp] and (not best or candidate.pass < best.pass
         or (candidate.pass == best.pass and candidate.copy.pr > best.copy.pr)) then i = j end
     end
     if not i then break end
-    local one = v.crawls[i]
-    local key, c = one.key, one.copy
-    local want = shared and 1 or most - #got
+    local hostCrawl = v.crawls[i]
+    local key, c = hostCrawl.key, hostCrawl.copy
+    local want = shared and 1 or most - #taken
     local stored
     if c.mp then want = math.min(want, c.al) end
     if want <= 0 then
@@ -86,18 +86,18 @@ local function take(v, most, spiders)
         if stored < c.ph then call('SADD', P .. 'parked:' .. key, host) end
         leave(v, i)
       else
-        -- The view has read its highest priority; what is taken here may have been the last of it.
-        local prio = one.best or top(key, c, host)
-        one.best = nil
+        -- view() has read the crawl's highest priority; the visits taken here may be the last of that priority.
+        local prio = hostCrawl.best or top(key, c, host)
+        hostCrawl.best = nil
         local entries = call(c.ord == 'l' and 'RPOP' or 'LPOP', queue(key, prio, host), want) or {}
-        for _, entry in ipairs(entries) do got[#got + 1] = {key, prio, entry} end
+        for _, entry in ipairs(entries) do taken[#taken + 1] = {key, prio, entry} end
         bump(key, 'w', -#entries)
         bump(key, 'l', #entries)
         if c.mp then bump(key, 'al', -#entries) end
         if c.ph > 0 then call('HINCRBY', P .. 'hp:' .. key, '!' .. host, #entries) end
         if shared then
-          one.pass = one.pass + #entries * 2 ^ -c.pr
-          moved[key] = one.pass
+          hostCrawl.pass = hostCrawl.pass + #entries * 2 ^ -c.pr
+          moved[key] = hostCrawl.pass
         end
         if spent(key, c, host, prio) then
           moved[key] = nil
@@ -107,16 +107,17 @@ local function take(v, most, spiders)
     end
   end
   for key, pass in pairs(moved) do call('ZADD', P .. 'w:' .. host, 'XX', pass, key) end
-  return got
+  return taken
 end
 
--- How long a host takes, in ms, for these visits and for what waits in its lists. Nothing is counted where it has no pace.
+-- Ms that a host takes for these visits and for those that wait in its lists; 0 if its pace is 0.
 local function ahead(v, visits)
   local pace = (v.delay + (v.h.m or 0)) / v.slots
   if pace == 0 then return 0 end
-  for _, one in ipairs(v.crawls) do
-    local key, c = one.key, one.copy
-    for _, l in ipairs(one.only and {{one.only, queue(key, one.only, v.host)}} or lists(key, c, v.host)) do
+  for _, hostCrawl in ipairs(v.crawls) do
+    local key, c = hostCrawl.key, hostCrawl.copy
+    for _, l in ipairs(hostCrawl.only and {{hostCrawl.only, queue(key, hostCrawl.only, v.host)}}
+      or lists(key, c, v.host)) do
       visits = visits + call('LLEN', l[2])
     end
   end

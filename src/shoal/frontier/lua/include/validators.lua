@@ -9,7 +9,7 @@ local function validatorHash(key, hashes, fingerprint)
   return P .. 'v:' .. key .. ':' .. spread(hashes, level(hashes), fingerprint)
 end
 
--- Its fields and their pieces.
+-- The fields of a validator and their pieces.
 local function readValidator(hash, fingerprint)
   local fields, pieces = {}, {}
   local field = fingerprint
@@ -42,7 +42,7 @@ local function splitValidators(key, c)
   put(key, 'vn', c.vn + 1)
 end
 
--- Fields as they stand in a hash: field, value, ...
+-- `flat`: fields as they are in a hash: field, value, ...
 local function writeValidator(key, c, fingerprint, flat)
   if c.vn == 0 then put(key, 'vn', 1) end
   put(key, 'vc', c.vc + call('HSET', validatorHash(key, c.vn, fingerprint), unpack(flat)))

@@ -11,7 +11,8 @@ local function fail(key, host, prio, entry, why)
   call('RPUSH', P .. 'failed:' .. key, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)
 end
 
--- A visit comes back to a crawl that has ended.
+-- A visit returns to a crawl that has ended. It counts as excluded, and
+-- is kept if the crawl may continue under a higher limit.
 local function dropVisit(key, c, host, prio, entry)
   bump(key, 'x', 1)
   reason(key, 'excluded:' .. (c.kp or 'stopped'), 1)
@@ -22,10 +23,11 @@ local function dropVisit(key, c, host, prio, entry)
   end
 end
 
--- Give a lease's visits back to the front of their queues, in their old order.
--- `packed` newest first; `which` marks every one of them (EXPIRY) or only number `blamed` (BLAME).
+-- Return a lease's visits to the front of their queues, in their old order.
+-- `packed`: the visits, newest first. `marks(i)`: how visit i is marked (`which`: EXPIRY or BLAME), and at which count
+-- of such marks (`most`) it fails; false or nil = not at all. Returns whether visits wait again.
 local function giveBack(host, packed, marks)
-  local touched = false
+  local returned = false
   for i, p in ipairs(packed) do
     local key, prio, entry = unpackVisit(p)
     local c = crawl(key)
@@ -43,11 +45,11 @@ local function giveBack(host, packed, marks)
         push(key, c, host, prio, {entry}, true)
         bump(key, 'w', 1)
         enlist(key, host)
-        touched = true
+        returned = true
       end
     end
   end
-  return touched
+  return returned
 end
 
 -- The numbered visits of a lease, newest first, so that giving them back keeps their order.
@@ -73,7 +75,7 @@ local function dropLease(token)
   call('ZREM', P .. 'leases', token)
 end
 
--- Leases whose time is over: visits go back, and the host is ready at the deadline plus its delay.
+-- Reap expired leases: their visits return to their queues, and the host is ready at the deadline plus its delay.
 local function reapExpired(most, expiries)
   local tokens = call('ZRANGEBYSCORE', P .. 'leases', '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #tokens, 2 do
