@@ -42,7 +42,7 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "add arms an idle host at once": [
         ("add", "local slot, gate = freeSlot(v)", "local slot, gate = freeSlot(v), 0"),
-        ("lease", "elseif moment > NOW then", "elseif moment > NOW and one[2] > 0 then"),
+        ("lease", "elseif gate > NOW then", "elseif gate > NOW and candidate[2] > 0 then"),
     ],
     "a token is given out again after the store lost writes": [
         ("lease", "local token = RUN .. '.'", "local token = '0123456789.'"),
@@ -54,7 +54,7 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
     "a host is not armed again after its lease": [
         (
             "acknowledge",
-            "    armed = arm(b.host, over and lease.place and 'freed') or armed\n  end\nend\nsavePlans()",
+            "    armed = arm(b.host, leaseEnded and lease.place and 'freed') or armed\n  end\nend\nsavePlans()",
             "  end\nend\nsavePlans()",
         ),
     ],

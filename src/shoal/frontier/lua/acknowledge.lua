@@ -39,7 +39,7 @@ end
 for _, entry in ipairs(links) do journal(entry[1], entry[2], entry[3], request) end
 
 local due, armed = false, false
--- False when the very same visit is due later already: a URL that was forced in twice is tried again once.
+-- Returns false if the same visit is due later already: a URL whose admission was forced twice is retried once.
 local function later(key, prio, host, entry, ms)
   if call('ZADD', P .. 'later', 'NX', NOW + ms,
     key .. ':' .. prio .. ':' .. host .. ' ' .. entry) == 0 then return false end
@@ -48,12 +48,12 @@ local function later(key, prio, host, entry, ms)
   return true
 end
 
--- Of the visit before: most visits of a lease are of one crawl and one priority.
-local begin, key, prio, from = nil, nil, nil, 1
+-- Values of the previous visit: most visits of a lease are of one crawl and one priority.
+local prefix, key, prio, from = nil, nil, nil, 1
 local function conclude(host, visit, packed, start)
-  if string.sub(packed, 1, from - 1) ~= begin then
+  if string.sub(packed, 1, from - 1) ~= prefix then
     key, prio, from = string.match(packed, '^(%w+):(%-?%d+):()')
-    begin = string.sub(packed, 1, from - 1)
+    prefix = string.sub(packed, 1, from - 1)
   end
   local c = crawl(key)
   if not c then return end
@@ -63,7 +63,7 @@ local function conclude(host, visit, packed, start)
     bump(key, 's', 1)
     local ms = visit.ms
     if c.tn + c.pn > 0 and settle(key, c, host, string.sub(packed, from), visit.history, start) then ms = 0 end
-    -- A page that was stored is counted as what it is now.
+    -- replan counts the page by its new history.
     local flags = replan(key, host, prio, packed, from, visit.history, NOW + ms)
     if flags >= 128 or isRevisit(flags) then bump(key, 'rs', 1) end
     due = due or ms < 10000
@@ -111,16 +111,16 @@ for _, b in ipairs(blocks) do
       armed = arm(b.host) or armed
     end
   else
-    local gone = {}
+    local numbers = {}
     for _, visit in ipairs(b.visits) do
       local packed = lease[visit.n]
       if packed then
         lease[visit.n] = nil
-        gone[#gone + 1] = visit.n
+        numbers[#numbers + 1] = visit.n
         conclude(b.host, visit, packed, tonumber(lease.start))
       end
     end
-    -- What the report says of the host is written at once, with the end of the lease if it ends here.
+    -- The reported fields of the host are written together, with the end of the lease if it ends here.
     local h, fields = state(b.host), {}
     local function note(field, value)
       h[field] = value
@@ -137,20 +137,20 @@ for _, b in ipairs(blocks) do
       if b.response then note('m', math.floor((h.m or b.response) * 0.75 + b.response * 0.25)) end
     end
     if b.delay and b.delay ~= (h.ad or 0) then note('ad', b.delay) end
-    local over = #visitsOf(lease) == 0
-    if over then
+    local leaseEnded = #visitsOf(lease) == 0
+    if leaseEnded then
       dropLease(b.token)
     else
-      if #gone > 0 then call('HDEL', P .. 'l:' .. b.token, unpack(gone)) end
+      if #numbers > 0 then call('HDEL', P .. 'l:' .. b.token, unpack(numbers)) end
       if finish then call('HSET', P .. 'l:' .. b.token, 'f', finish) end
     end
-    if over and lease.place then
+    if leaseEnded and lease.place then
       local delay = math.max(tonumber(lease.delay), h.ad or 0)
       freeHost(b.host, tonumber(lease.place), tonumber(lease.f), delay, fields)
     elseif #fields > 0 then
       keep(b.host, unpack(fields))
     end
-    armed = arm(b.host, over and lease.place and 'freed') or armed
+    armed = arm(b.host, leaseEnded and lease.place and 'freed') or armed
   end
 end
 savePlans()

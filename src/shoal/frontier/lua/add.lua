@@ -25,14 +25,14 @@ end
 if not wrong and visits ~= total then wrong = 'visits' end
 if wrong then return {S.INVALID, wrong} end
 
-local before = request ~= '' and call('GET', P .. 'forced:' .. request)
-if before then return {S.OK, before, META.run or ''} end
+local earlierResult = request ~= '' and call('GET', P .. 'forced:' .. request)
+if earlierResult then return {S.OK, earlierResult, META.run or ''} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if ended(c) then save() return {S.ENDED, c.st} end
 
--- URLs over a limit are kept for a higher one, up to a number; each once.
-local function keepOver(key, letter, g, first, last)
+-- Set aside URLs that exceed a limit, each once, up to 10,000 per crawl and shard.
+local function setAsideUrls(key, letter, g, first, last)
   local over = P .. 'over:' .. key
   if call('SCARD', over) >= 10000 then return end
   for i = first, last, 2 do
@@ -54,7 +54,7 @@ for _, g in ipairs(groups) do
   end
   if refused then
     result[#result + 1] = string.rep(refused, g.n)
-    if refused ~= 'b' then keepOver(key, refused, g, g.from + 2, g.from + 2 * g.n) end
+    if refused ~= 'b' then setAsideUrls(key, refused, g, g.from + 2, g.from + 2 * g.n) end
   else
     local fresh = {}
     -- Admitted URLs of this host at this depth; without a limit they are not counted.
@@ -67,7 +67,7 @@ for _, g in ipairs(groups) do
       if isNew then count = count + 1 end
       if full then
         result[#result + 1] = 'l'
-        keepOver(key, 'l', g, i + 1, i + 1)
+        setAsideUrls(key, 'l', g, i + 1, i + 1)
       elseif isNew or g.force then
         fresh[#fresh + 1] = ARGV[i + 1]
         result[#result + 1] = 'n'
@@ -91,6 +91,7 @@ if count > 0 then
 end
 save()
 if armed then wake() end
--- A forced visit is not known by its fingerprint: its call is known by its name, for longer than anybody repeats it.
+-- A repeated forced visit cannot be recognized by its fingerprint, so the name of its call is kept, for longer than a
+-- call is repeated.
 if request ~= '' then call('SET', P .. 'forced:' .. request, table.concat(result), 'PX', 180000) end
 return {S.OK, table.concat(result), META.run or ''}

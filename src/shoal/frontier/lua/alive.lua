@@ -4,10 +4,10 @@
 -- Cost    O(workers)
 --include shard beats
 
-local reply, seen = {S.OK}, live()
-for i = 1, #seen, 2 do
-  reply[#reply + 1] = seen[i]
-  reply[#reply + 1] = math.max(0, NOW - tonumber(seen[i + 1]))
-  reply[#reply + 1] = call('HGET', P .. 'infos', seen[i]) or ''
+local reply, workers = {S.OK}, live()
+for i = 1, #workers, 2 do
+  reply[#reply + 1] = workers[i]
+  reply[#reply + 1] = math.max(0, NOW - tonumber(workers[i + 1]))
+  reply[#reply + 1] = call('HGET', P .. 'infos', workers[i]) or ''
 end
 return reply

@@ -17,9 +17,9 @@ if call('ZCARD', P .. 'beats') < MOST_WORKERS or call('ZSCORE', P .. 'beats', wo
   call('HSET', P .. 'infos', worker, info)
   call(owns and 'SREM' or 'SADD', P .. 'nonowners', worker)
 end
-local reply, seen, nonowners = {S.OK}, live(), {}
+local reply, workers, nonowners = {S.OK}, live(), {}
 for _, name in ipairs(call('SMEMBERS', P .. 'nonowners')) do nonowners[name] = true end
-for i = 1, #seen, 2 do
-  if not nonowners[seen[i]] then reply[#reply + 1] = seen[i] end
+for i = 1, #workers, 2 do
+  if not nonowners[workers[i]] then reply[#reply + 1] = workers[i] end
 end
 return reply

@@ -9,41 +9,47 @@
 --include shard open
 
 local id = text(128, '^[%w_.:@-]+$')
-local wanted = text(1, '^[rpsefd]$')
+local newState = text(1, '^[rpsefd]$')
 local why = text(64, '^[^%c]*$')
 local spec = text(1048576)
 local pages = numberOr(nil, 0, BIG)
-local elsewhere = number(0, BIG)
+local otherVersion = number(0, BIG)
 if wrong then return {S.INVALID, wrong} end
 
 call('DEL', P .. '-')
 local record = P .. 'crawl:' .. id
-local now = call('HMGET', record, 'key', 'v', 'st', 'spec', 'why')
-if not now[1] then return {S.UNKNOWN} end
-local from = now[3]
-local open = from == 'r' or from == 'p'
-if from == 'd' and wanted ~= 'd' then return {S.ENDED, from} end
-if not open and wanted ~= from and wanted ~= 'd' and not (from == 'f' and wanted == 'r' and (now[5] == 'finished' or spec ~= '')) then return {S.ENDED, from} end
-if open and wanted == 'd' then return {S.RUNNING} end
-if why ~= '' and ((wanted == 'p' and from == 'p') or (wanted == 'r' and (from ~= 'p' or now[5] ~= why))) then wanted = from end
-if wanted == 'p' and why == '' and spec == '' then call('HDEL', record, 'why') end
-local version = tonumber(now[2])
-if wanted ~= from or (spec ~= '' and spec ~= now[4]) or elsewhere > 0 then
-  version = math.max(version, elsewhere) + 1
-  call('HSET', record, 'v', version, 'st', wanted)
+local current = call('HMGET', record, 'key', 'v', 'st', 'spec', 'why')
+if not current[1] then return {S.UNKNOWN} end
+local oldState = current[3]
+local open = oldState == 'r' or oldState == 'p'
+if oldState == 'd' and newState ~= 'd' then return {S.ENDED, oldState} end
+if not open and newState ~= oldState and newState ~= 'd'
+  and not (oldState == 'f' and newState == 'r' and (current[5] == 'finished' or spec ~= '')) then
+  return {S.ENDED, oldState}
+end
+if open and newState == 'd' then return {S.RUNNING} end
+if why ~= '' and ((newState == 'p' and oldState == 'p')
+  or (newState == 'r' and (oldState ~= 'p' or current[5] ~= why))) then
+  newState = oldState
+end
+if newState == 'p' and why == '' and spec == '' then call('HDEL', record, 'why') end
+local version = tonumber(current[2])
+if newState ~= oldState or (spec ~= '' and spec ~= current[4]) or otherVersion > 0 then
+  version = math.max(version, otherVersion) + 1
+  call('HSET', record, 'v', version, 'st', newState)
   if spec ~= '' then call('HSET', record, 'spec', spec) end
   if pages then
     local had = call('HMGET', record, 'pages', 'left')
     call('HSET', record, 'pages', pages, 'left', math.max(0, (tonumber(had[2]) or 0) + pages - (tonumber(had[1]) or 0)))
   end
-  if wanted == 'r' then call('HDEL', record, 'ended', 'why') end
-  if wanted == 'p' and why ~= '' then call('HSET', record, 'why', why) end
-  if wanted == 's' or wanted == 'e' or wanted == 'f' then call('HSET', record, 'ended', NOW, 'why', why) end
-  if wanted == 'd' then
+  if newState == 'r' then call('HDEL', record, 'ended', 'why') end
+  if newState == 'p' and why ~= '' then call('HSET', record, 'why', why) end
+  if newState == 's' or newState == 'e' or newState == 'f' then call('HSET', record, 'ended', NOW, 'why', why) end
+  if newState == 'd' then
     call('HDEL', record, 'spec')
-    call('UNLINK', P .. 'grants:' .. now[1], P .. 'tally:' .. now[1], P .. 'facts:' .. now[1], P .. 'counted:' .. now[1],
-      P .. 'samples:' .. now[1], P .. 'hm:' .. now[1], P .. 'hh:' .. now[1])
+    call('UNLINK', P .. 'grants:' .. current[1], P .. 'tally:' .. current[1], P .. 'facts:' .. current[1],
+      P .. 'counted:' .. current[1], P .. 'samples:' .. current[1], P .. 'hm:' .. current[1], P .. 'hh:' .. current[1])
   end
 end
 local after = call('HMGET', record, 'spec', 'why')
-return {S.OK, now[1], version, wanted, after[1] or '', after[2] or ''}
+return {S.OK, current[1], version, newState, after[1] or '', after[2] or ''}

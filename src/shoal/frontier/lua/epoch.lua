@@ -15,32 +15,32 @@ local durable = text(1, '^[012]$')
 local safe = durable ~= '0'
 local longest = number(0, 86400000)
 local lag = number(0, 86400000)
-local seen = number(0, BIG)
-local read = numberOr(nil, 0, BIG)
+local seenEpoch = number(0, BIG)
+local readingEpoch = numberOr(nil, 0, BIG)
 local step = number(-BIG, BIG)
 if wrong then return {S.INVALID, wrong} end
 call('DEL', P .. '-')
 local EPOCH, DOUBT, LAST = tonumber(META.epoch), tonumber(META.doubt), tonumber(META.last) or 0
 local hold = tonumber(META.hold) or 0
-if seen ~= EPOCH then return {S.OK, NOW, EPOCH, math.max(0, hold - NOW)} end
+if seenEpoch ~= EPOCH then return {S.OK, NOW, EPOCH, math.max(0, hold - NOW)} end
 
 local run = serverRun()
-local corrects = read and DOUBT and read < SINCE
-if not read then step = TICK == 1 and NOW < LAST - 1000 and NOW - LAST or 0 end
+local corrects = readingEpoch and DOUBT and readingEpoch < SINCE
+if not readingEpoch then step = TICK == 1 and NOW < LAST - 1000 and NOW - LAST or 0 end
 local since, doubt = SINCE, DOUBT
 if corrects then since, doubt = DOUBT, nil end
 if run ~= META.run or step ~= 0 then
   EPOCH = EPOCH + 1
-  if not read and TICK == 1 then since, doubt = EPOCH, DOUBT or SINCE end
+  if not readingEpoch and TICK == 1 then since, doubt = EPOCH, DOUBT or SINCE end
   NOW = NOW - step
-  -- Others may have read the clock since it was set: what they read is not valid any more.
+  -- Other callers may have read the clock since it was set: their readings are no longer valid.
   if step ~= 0 and (corrects or run == META.run) then since = EPOCH end
   call('HSET', KEYS[1], 'epoch', EPOCH, 'run', run, 'unsafe', (safe and step == 0) and 0 or 1,
     'offset', (tonumber(META.offset) or 0) - step, 'last', NOW)
   if not safe or step ~= 0 then
     hold = NOW + lag + math.max(longest, tonumber(call('HGET', KEYS[1], 'longest')) or 0)
-  elseif not read and TICK == 1 and durable == '1' and call('EXISTS', P .. 'leases') == 1 then
-    -- Holders of leases may have a reading: they come first.
+  elseif not readingEpoch and TICK == 1 and durable == '1' and call('EXISTS', P .. 'leases') == 1 then
+    -- Holders of leases may have a reading of the clock: they go first.
     hold = math.max(hold, NOW + lag)
   end
   if hold > 0 then call('HSET', KEYS[1], 'hold', hold) end

@@ -19,13 +19,13 @@ if wrong then return {S.INVALID, wrong} end
 local record = call('HMGET', P .. 'crawl:' .. id, 'key', 'st')
 if not record[1] then return {S.UNKNOWN} end
 if record[2] == 'd' then return {S.OK} end
-local known, held = facts(record[1])
+local known, stored = facts(record[1])
 if #names > 0 and values[names[1]] > (known[names[1]] or -1) then
   local new = 0
   for _, name in ipairs(names) do
     if not known[name] then new = new + 1 end
   end
-  if new > 0 and held + new > 1000 then return {S.INVALID, 'more than 1000 facts'} end
+  if new > 0 and stored + new > 1000 then return {S.INVALID, 'more than 1000 facts'} end
   call('DEL', P .. '-')
   for _, name in ipairs(names) do
     known[name] = math.max(known[name] or 0, values[name])

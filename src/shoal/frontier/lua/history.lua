@@ -19,7 +19,7 @@ call('DEL', P .. '-')
 for i, kind in ipairs(kinds) do
   local list = P .. kind .. name
   local newest = call('LINDEX', list, -1)
-  -- Any other form counts as older: nothing is decided by it.
+  -- A point in any other format counts as older: no decision depends on it.
   local read, point = pcall(cmsgpack.unpack, newest or '')
   local time_ = read and type(point) == 'table' and tonumber(point[1]) or -1
   if newest and time_ == times[i] then

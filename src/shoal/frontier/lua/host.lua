@@ -6,19 +6,19 @@
 --include shard open crawls queues hosts back_offs
 
 local host = text(260, HOST)
-local known = {d = '^%d*$', n = '^%d*$', cd = '^%d*$', rk = '^1?$', x = '^[^%c]*$', reset = '^1$'}
+local patterns = {d = '^%d*$', n = '^%d*$', cd = '^%d*$', rk = '^1?$', x = '^[^%c]*$', reset = '^1$'}
 local changes_ = {}
 while not wrong and at < #ARGV do
   local field = text(8)
-  if not known[field] then wrong = 'field' break end
-  changes_[field] = text(64, known[field])
+  if not patterns[field] then wrong = 'field' break end
+  changes_[field] = text(64, patterns[field])
 end
 if wrong then return {S.INVALID, wrong} end
 
 if next(changes_) then
   call('DEL', P .. '-')
   local h = state(host)
-  local was = h.x
+  local blockedBefore = h.x
   for field, value in pairs(changes_) do
     if field == 'reset' then
       if (h.b or 0) > NOW or (h.f or 0) > 0 then noteBackOff(host, 0, 0, 0, 'cleared by an operator') end
@@ -31,12 +31,12 @@ if next(changes_) then
       keep(host, field, field == 'x' and value or tonumber(value))
     end
   end
-  if h.x and not was then call('HINCRBY', KEYS[1], 'blocked', 1) end
-  if was and not h.x then call('HINCRBY', KEYS[1], 'blocked', -1) end
-  -- For people who look for blocked hosts: a host without URLs is in no other list.
+  if h.x and not blockedBefore then call('HINCRBY', KEYS[1], 'blocked', 1) end
+  if blockedBefore and not h.x then call('HINCRBY', KEYS[1], 'blocked', -1) end
+  -- For lists of blocked hosts: a host without URLs is in no other list.
   if h.x then call('SADD', P .. 'blocked', host) else call('SREM', P .. 'blocked', host) end
   if changes_.d or changes_.reset then
-    -- The gate as the new delay sets it, counted from the last finish.
+    -- The gate is set to the last finish plus the new delay.
     local delay = view(host).delay
     for i = 1, h.mx or 1 do
       local t = tonumber(h['t' .. suffix(i)])

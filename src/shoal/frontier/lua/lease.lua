@@ -35,7 +35,7 @@ call('DEL', P .. '-')
 
 local EPOCH = tonumber(META.epoch)
 local reply = {S.OK, NOW, -1, {}, EPOCH}
-local function give(token, host, delay, visits, aheadMs)
+local function addToReply(token, host, delay, visits, aheadMs)
   local flat = {}
   for _, visit in ipairs(visits) do
     flat[#flat + 1] = visit[1]
@@ -51,18 +51,18 @@ local function give(token, host, delay, visits, aheadMs)
   reply[#reply + 1] = flat
 end
 
--- A repeated request: its reply was lost on the way. What it was given is given again.
+-- A repeated request: its reply was lost, so the same leases are returned again.
 local last = call('HGET', P .. 'workers', worker)
 if last and string.match(last, '^%w+') == request then
   for token in string.gmatch(string.sub(last, #request + 1), '%S+') do
     local lease = readLease(token)
     local deadline = tonumber(call('ZSCORE', P .. 'leases', token))
-    -- Nobody holds it yet: its time begins now, as the caller will count it. One that is over stays over.
+    -- The caller has not received the lease yet and counts its time from now. An expired lease stays expired.
     if lease and deadline and deadline > NOW then
       call('ZADD', P .. 'leases', 'XX', NOW + ttl, token)
       local visits = {}
       for _, n in ipairs(visitsOf(lease)) do table.insert(visits, 1, {unpackVisit(lease[tostring(n)])}) end
-      give(token, lease.host, tonumber(lease.delay), visits, 0)
+      addToReply(token, lease.host, tonumber(lease.delay), visits, 0)
     end
   end
   reply[3] = 0
@@ -125,89 +125,90 @@ end
 -- Candidates of the three classes, earliest first.
 local lanes = {}
 for rank = 0, 2 do
-  local found = {}
+  local candidates = {}
   for _, sp in ipairs(names) do
     local lane = P .. 'ready:' .. rank .. ':' .. sp
     local r = call('ZRANGE', lane, '-inf', NOW, 'BYSCORE', 'LIMIT', 0, hosts + 16, 'WITHSCORES')
-    for i = 1, #r, 2 do found[#found + 1] = {r[i], tonumber(r[i + 1]), lane} end
+    for i = 1, #r, 2 do candidates[#candidates + 1] = {r[i], tonumber(r[i + 1]), lane} end
   end
-  if #names > 1 then table.sort(found, function(a, b) return a[2] < b[2] end) end
-  lanes[rank + 1] = {list = found, next = 1}
+  if #names > 1 then table.sort(candidates, function(a, b) return a[2] < b[2] end) end
+  lanes[rank + 1] = {list = candidates, next = 1}
 end
 
 local turns = tonumber(call('HGET', KEYS[1], 'turns')) or 0
--- Hosts of which this worker may take one more slot when all others had their turn.
-local again = {}
+-- Hosts of which this worker may take one more slot after all other hosts had their turn.
+local repeated = {}
 -- One lease in four looks at the lower classes first, so that nothing starves.
-local function candidate(turn)
+local function nextCandidate(turn)
   local order = {1, 2, 3}
   if turn % 4 == 3 then order = turn % 8 == 3 and {2, 3, 1} or {3, 2, 1} end
   for _, rank in ipairs(order) do
     local lane = lanes[rank]
-    local one = lane.list[lane.next]
-    if one then
+    local candidate = lane.list[lane.next]
+    if candidate then
       lane.next = lane.next + 1
-      return one
+      return candidate
     end
   end
-  return table.remove(again, 1)
+  return table.remove(repeated, 1)
 end
 
 local deadline = NOW + ttl
-local soonest                      -- of the hosts that were met and passed over
+-- The earliest time at which another call may find a host; in this loop, only that of hosts that are skipped.
+local soonest
 local given, tokens, deadlines = 0, {}, {}
 local counter = tonumber(call('HGET', KEYS[1], 'tokens')) or 0
-local met = {}
-local others = false
+local viewed = {}
+local othersSleep = false
 for _, name in ipairs(call('ZRANGE', P .. 'idle', NOW, '+inf', 'BYSCORE', 'LIMIT', 0, 2)) do
-  others = others or name ~= worker
+  othersSleep = othersSleep or name ~= worker
 end
 while given < hosts do
-  local one = candidate(turns + given)
-  if not one then break end
-  local host, lane = one[1], one[3]
-  local v = (met[host] == nil or one.again) and view(host)
-  met[host] = true
-  if v and one.again then
-    -- What was taken may have been of another class than what is left.
+  local candidate = nextCandidate(turns + given)
+  if not candidate then break end
+  local host, lane = candidate[1], candidate[3]
+  local v = (viewed[host] == nil or candidate.again) and view(host)
+  viewed[host] = true
+  if v and candidate.again then
+    -- The visits that were taken may have been of another class than the visits that are left.
     for sp, rank in pairs(v.lanes) do lane = P .. 'ready:' .. rank .. ':' .. sp end
   end
   if v then
-    local slot, moment = freeSlot(v)
+    local slot, gate = freeSlot(v)
     if slot and META.unsafe == '1' and v.h.e ~= META.epoch then
-      -- The last moments of the epoch before are lost: the host may have had requests until the hold ended.
-      moment = math.max(moment, hold + v.delay)
+      -- The last times of the previous epoch are lost: the host may have had requests until the hold ended.
+      gate = math.max(gate, hold + v.delay)
       keep(host, 'e', META.epoch)
       for i = 1, math.max(v.h.mx or 1, v.slots) do
         local g = 'g' .. suffix(i)
         keep(host, g, math.max(tonumber(v.h[g]) or 0, hold + v.delay))
       end
     end
-    local mine = false
+    local holdsSlot = false
     if v.slots > 1 then
       for i = 1, v.h.mx or 1 do
         local token = v.h['k' .. suffix(i)]
-        if token and holder(token) == worker then mine = true end
+        if token and holder(token) == worker then holdsSlot = true end
       end
     end
     if not slot or v.h.x or not next(v.lanes) then
       disarm(v, lane)
     elseif #v.crawls == 0 then
       soonest = NOW
-    elseif moment > NOW then
-      -- Out of the lane it was met in first: its crawl there may be parked, and arm knows of the others only.
+    elseif gate > NOW then
+      -- First remove the host from this lane: its crawl there may be parked, and arm updates only the other lanes.
       call('ZREM', lane, host)
       arm(host)
-    elseif mine and NOW < one[2] + 100 then
-      -- Another worker goes first; if none comes within 100 ms, this one may take a second slot.
-      soonest = math.min(soonest or BIG, one[2] + 100)
+    elseif holdsSlot and NOW < candidate[2] + 100 then
+      -- Another worker goes first; if none comes within 100 ms, this worker may take a second slot.
+      soonest = math.min(soonest or BIG, candidate[2] + 100)
     else
       local pace = v.delay + (v.h.m or 0)
       local want = pace > 0 and math.max(1, math.min(most, math.floor(batch / pace))) or most
       if v.slots > 1 then
         local waiting = 0
-        for _, one in ipairs(v.crawls) do
-          waiting = waiting + call('LLEN', queue(one.key, one.best, host))
+        for _, hostCrawl in ipairs(v.crawls) do
+          waiting = waiting + call('LLEN', queue(hostCrawl.key, hostCrawl.best, host))
         end
         want = math.min(want, math.max(1, math.ceil(waiting / v.slots)))
       end
@@ -231,15 +232,15 @@ while given < hosts do
         if META.unsafe == '1' then keep(host, 'e', META.epoch) end
         if slot > (v.h.mx or 1) then keep(host, 'mx', slot) end
         if v.slots > 1 then arm(host, false, NOW) end
-        if mine and not others then
-          -- Nobody else came and nobody sleeps: it takes the others too, instead of one a call.
-          one.again = true
-          again[#again + 1] = one
+        if holdsSlot and not othersSleep then
+          -- No other worker came and none sleeps: this worker takes the other slots too, instead of one per call.
+          candidate.again = true
+          repeated[#repeated + 1] = candidate
         end
         tokens[#tokens + 1] = token
         deadlines[#deadlines + 1] = deadline
         deadlines[#deadlines + 1] = token
-        give(token, host, delay, visits, ahead(v, #visits))
+        addToReply(token, host, delay, visits, ahead(v, #visits))
       end
     end
   end
@@ -249,7 +250,7 @@ if given > 0 then
   call('ZADD', P .. 'leases', unpack(deadlines))
   call('HSET', KEYS[1], 'tokens', counter, 'turns', (turns + given) % 8, 'last', NOW)
   if ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
-  -- Names of workers that never came back are not kept without limit; only a lost reply would miss them.
+  -- Limits the entries of workers that never return; an entry is needed only if a reply is lost.
   if call('HLEN', P .. 'workers') > 10000 then call('UNLINK', P .. 'workers') end
   call('HSET', P .. 'workers', worker, request .. ' ' .. table.concat(tokens, ' '))
 end
@@ -276,7 +277,7 @@ if searching or call('SCARD', P .. 'unparking') > 0 then soonest = NOW end
 for rank = 0, 2 do
   for _, sp in ipairs(names) do
     local first = call('ZRANGE', P .. 'ready:' .. rank .. ':' .. sp, 0, 0, 'WITHSCORES')
-    if first[2] and not (met[first[1]] and tonumber(first[2]) <= NOW and given < hosts) then
+    if first[2] and not (viewed[first[1]] and tonumber(first[2]) <= NOW and given < hosts) then
       soonest = math.min(soonest or BIG, tonumber(first[2]))
     end
   end
@@ -293,7 +294,7 @@ if given == 0 then
     call('ZADD', P .. 'idle', NOW + 15000, worker)
   end
 elseif soonest and soonest <= NOW then
-  -- More is ready than this worker takes: the next one that sleeps is woken.
+  -- More hosts are ready than this worker takes: wake the next sleeping worker.
   wake()
 end
 return reply

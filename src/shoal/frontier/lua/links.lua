@@ -8,20 +8,20 @@
 -- Cost    O(entries)
 --include shard open
 
-local what = text(1, '^[lrwd]$')
+local action = text(1, '^[lrwd]$')
 local process = text(16, '^%x*$')
 if wrong then return {S.INVALID, wrong} end
 --include server run journal
 
 local reply = {S.OK, RUN}
-if what == 'l' then
+if action == 'l' then
   for _, part in ipairs(call('HGETALL', P .. 'journal')) do reply[#reply + 1] = part end
-elseif what == 'r' then
+elseif action == 'r' then
   local known = number(0, BIG)
   if wrong then return {S.INVALID, wrong} end
   -- From the end: old entries may leave the front meanwhile.
   for _, entry in ipairs(call('LRANGE', P .. 'j:' .. process, -known - 20, -known - 1)) do reply[#reply + 1] = entry end
-elseif what == 'w' then
+elseif action == 'w' then
   local shards, links, mark = text(16384, '^[%d,]+$'), text(2 * ENTRY), text(32, '^%w+$')
   if wrong then return {S.INVALID, wrong} end
   journal(process, shards, links, mark)

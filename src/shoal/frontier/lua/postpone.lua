@@ -13,20 +13,20 @@ local ms = number(0, 31536000000)
 local failed = number(0, 2)
 local most = number(0, BIG)
 local why = text(64, '^[^%c]+$')
-local asked = text(1, '^[01]$')
+local requested = text(1, '^[01]$')
 if wrong then return {S.INVALID, wrong} end
 
 --include server run
 call('DEL', P .. '-')
 local h = state(host)
-if ms > 0 and NOW + ms >= (h.b or 0) then keep(host, 'b', NOW + ms, 'br', why, 'ba', asked) end
+if ms > 0 and NOW + ms >= (h.b or 0) then keep(host, 'b', NOW + ms, 'br', why, 'ba', requested) end
 if failed > 0 then keep(host, 'f', failed == 1 and (h.f or 0) + 1 or 1, 'br', why) end
 local given_up = 0
 if failed > 0 and most > 0 and h.f >= most then
   failWaiting(view(host), why, true)
   given_up = 1
 end
-if failed > 0 and (ms > 0 or given_up == 1) or asked == '1' then noteBackOff(host, ms, h.f or 0, given_up, why) end
+if failed > 0 and (ms > 0 or given_up == 1) or requested == '1' then noteBackOff(host, ms, h.f or 0, given_up, why) end
 arm(host)
 save()
 return {S.OK, NOW, h.f or 0, given_up}

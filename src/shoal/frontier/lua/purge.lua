@@ -16,15 +16,15 @@ if not ended(c) then return {S.RUNNING} end
 call('DEL', P .. '-')
 local most = 200
 if stage == 'ready' then
-  local found = 0
+  local hostsRead = 0
   for class = 0, 2 do
     local hosts = call('ZRANGE', P .. 'ready:' .. class .. ':' .. c.sp, rank, rank + most - 1)
-    found = math.max(found, #hosts)
+    hostsRead = math.max(hostsRead, #hosts)
     for _, host in ipairs(hosts) do
       if call('ZSCORE', P .. 'w:' .. host, key) then unlist(key, c, host) end
     end
   end
-  if found == most then return {S.OK, 'ready', rank + most} end
+  if hostsRead == most then return {S.OK, 'ready', rank + most} end
   return {S.OK, 'parked', 0}
 elseif stage == 'parked' then
   local hosts = call('SPOP', P .. 'parked:' .. key, most)

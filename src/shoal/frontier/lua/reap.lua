@@ -9,8 +9,8 @@
 
 local worker = text(64, '^[%w_.@-]*$')
 local from = number(0, BIG)
-local guilty = text(128)
-local number_ = number(0, BIG)
+local blamedToken = text(128)
+local blamedNumber = number(0, BIG)
 local blames = number(1, 255)
 local expiries = number(1, 255)
 if wrong then return {S.INVALID, wrong} end
@@ -31,7 +31,9 @@ if worker ~= '' then
       for j, n in ipairs(numbers) do packed[j] = lease[tostring(n)] end
       local blame = {which = BLAME, most = blames, why = 'poison'}
       local expired = {which = EXPIRY, most = expiries, why = 'lease expired'}
-      giveBack(lease.host, packed, function(j) return token == guilty and numbers[j] == number_ and blame or expired end)
+      giveBack(lease.host, packed, function(j)
+        return token == blamedToken and numbers[j] == blamedNumber and blame or expired
+      end)
       if lease.place then freeHost(lease.host, tonumber(lease.place), NOW, tonumber(lease.delay)) end
       arm(lease.host)
     end
@@ -41,7 +43,7 @@ if worker ~= '' then
     end
   end
   if nextRank < 0 and #tokens == 1000 then nextRank = from + 1000 - taken end
-  -- Its last acknowledgement is kept: an output may still ask whether it was taken (void).
+  -- The worker's last acknowledgement is kept: an output may still need to know whether it was accepted (void).
   if nextRank < 0 then call('HDEL', P .. 'workers', worker) end
   reaped = reaped + taken
 end

@@ -6,13 +6,13 @@
 --include shard crawls seen validators
 
 local key = text(16, CRAWL)
-local marks = {}
-while not wrong and at < #ARGV do marks[#marks + 1] = text(20, '^%-?%d+$') end
-if wrong or #marks > 250 then return {S.INVALID, wrong or 'fingerprints'} end
+local fingerprints = {}
+while not wrong and at < #ARGV do fingerprints[#fingerprints + 1] = text(20, '^%-?%d+$') end
+if wrong or #fingerprints > 250 then return {S.INVALID, wrong or 'fingerprints'} end
 local hashes = tonumber(call('HGET', P .. 'c:' .. key, 'vn')) or 0
 local reply = {S.OK}
-for _, mark in ipairs(marks) do
-  local ok, _, pieces = pcall(readValidator, validatorHash(key, math.max(1, hashes), mark), mark)
+for _, fingerprint in ipairs(fingerprints) do
+  local ok, _, pieces = pcall(readValidator, validatorHash(key, math.max(1, hashes), fingerprint), fingerprint)
   reply[#reply + 1] = ok and hashes > 0 and table.concat(pieces) or ''
 end
 return reply

@@ -7,34 +7,34 @@
 --include shard open crawls seen validators
 
 local key = text(16, CRAWL)
-local marks, kept = {}, {}
+local fingerprints, validators = {}, {}
 while not wrong and at < #ARGV do
-  local mark = text(20, '^%-?%d+$')
-  if not kept[mark] then marks[#marks + 1] = mark end
-  kept[mark] = text(4096)
+  local fingerprint = text(20, '^%-?%d+$')
+  if not validators[fingerprint] then fingerprints[#fingerprints + 1] = fingerprint end
+  validators[fingerprint] = text(4096)
 end
-if wrong or #marks > 250 then return {S.INVALID, wrong or 'pages'} end
+if wrong or #fingerprints > 250 then return {S.INVALID, wrong or 'pages'} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 
 if not ended(c) then
   local old = {}
-  for i, mark in ipairs(marks) do
-    old[i] = c.vn > 0 and readValidator(validatorHash(key, c.vn, mark), mark) or {}
+  for i, fingerprint in ipairs(fingerprints) do
+    old[i] = c.vn > 0 and readValidator(validatorHash(key, c.vn, fingerprint), fingerprint) or {}
   end
-  for i, mark in ipairs(marks) do
-    local flat, validator = {}, kept[mark]
+  for i, fingerprint in ipairs(fingerprints) do
+    local flat, validator = {}, validators[fingerprint]
     for from = 1, #validator, PIECE do
-      flat[#flat + 1] = from == 1 and mark or mark .. '.' .. (from - 1) / PIECE
+      flat[#flat + 1] = from == 1 and fingerprint or fingerprint .. '.' .. (from - 1) / PIECE
       flat[#flat + 1] = string.sub(validator, from, from + PIECE - 1)
     end
-    if #flat > 0 then writeValidator(key, c, mark, flat) end
+    if #flat > 0 then writeValidator(key, c, fingerprint, flat) end
   end
-  -- What is left of longer ones goes last: the first write is not to be one that frees.
-  for i, mark in ipairs(marks) do
+  -- Pieces that are left of longer validators are deleted last: the first write must not be one that frees memory.
+  for i, fingerprint in ipairs(fingerprints) do
     local gone = {}
-    for j = math.ceil(#kept[mark] / PIECE) + 1, #old[i] do gone[#gone + 1] = old[i][j] end
-    if #gone > 0 then put(key, 'vc', c.vc - call('HDEL', validatorHash(key, c.vn, mark), unpack(gone))) end
+    for j = math.ceil(#validators[fingerprint] / PIECE) + 1, #old[i] do gone[#gone + 1] = old[i][j] end
+    if #gone > 0 then put(key, 'vc', c.vc - call('HDEL', validatorHash(key, c.vn, fingerprint), unpack(gone))) end
   end
   growValidators(key, c)
 end

@@ -11,9 +11,9 @@
 
 local ttl = number(1, 86400000)
 local batch = number(0, 3600000)
-local asked = {}
+local renewals = {}
 while not wrong and at < #ARGV do
-  asked[#asked + 1] = {token = text(128), known = number(0, BIG), most = number(0, 1000)}
+  renewals[#renewals + 1] = {token = text(128), known = number(0, BIG), most = number(0, 1000)}
 end
 if wrong then return {S.INVALID, wrong} end
 
@@ -21,18 +21,18 @@ if wrong then return {S.INVALID, wrong} end
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 local hold = tonumber(META.hold) or 0
-for _, one in ipairs(asked) do
-  local deadline = tonumber(call('ZSCORE', P .. 'leases', one.token))
-  local lease = deadline and deadline > NOW and not stale(one.token) and readLease(one.token)
+for _, renewal in ipairs(renewals) do
+  local deadline = tonumber(call('ZSCORE', P .. 'leases', renewal.token))
+  local lease = deadline and deadline > NOW and not stale(renewal.token) and readLease(renewal.token)
   if not lease then
     reply[#reply + 1] = S.LOST
   else
-    call('ZADD', P .. 'leases', 'XX', NOW + ttl, one.token)
+    call('ZADD', P .. 'leases', 'XX', NOW + ttl, renewal.token)
     local numbers, aheadMs = visitsOf(lease), 0
-    if lease.place and hold <= NOW and #numbers < one.most then
+    if lease.place and hold <= NOW and #numbers < renewal.most then
       local v = view(lease.host)
       local pace = math.max(tonumber(lease.delay), v.delay) + (v.h.m or 0)
-      local want = one.most - #numbers
+      local want = renewal.most - #numbers
       if pace > 0 then want = math.min(want, math.floor(batch / pace) - #numbers) end
       local spiders = {}
       for _, n in ipairs(numbers) do
@@ -44,9 +44,9 @@ for _, one in ipairs(asked) do
         for _, visit in ipairs(take(v, want, spiders)) do
           last = last + 1
           lease[tostring(last)] = visit[1] .. ':' .. visit[2] .. ':' .. visit[3]
-          call('HSET', P .. 'l:' .. one.token, last, lease[tostring(last)])
+          call('HSET', P .. 'l:' .. renewal.token, last, lease[tostring(last)])
         end
-        call('HSET', P .. 'l:' .. one.token, 'n', last)
+        call('HSET', P .. 'l:' .. renewal.token, 'n', last)
         numbers = visitsOf(lease)
         aheadMs = ahead(v, #numbers)
       end
@@ -54,7 +54,7 @@ for _, one in ipairs(asked) do
     local unknown = {tonumber(state(lease.host).rv) or 0, aheadMs}
     for i = #numbers, 1, -1 do
       local n = numbers[i]
-      if n > one.known then
+      if n > renewal.known then
         local key, prio, entry = unpackVisit(lease[tostring(n)])
         unknown[#unknown + 1] = n
         unknown[#unknown + 1] = key
@@ -65,7 +65,9 @@ for _, one in ipairs(asked) do
     reply[#reply + 1] = unknown
   end
 end
-if #asked > 0 and ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
+if #renewals > 0 and ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then
+  call('HSET', KEYS[1], 'longest', ttl)
+end
 save()
 -- A crawl whose page budget was used up here gets more only by a call of `lease`: wake a sleeping worker, which makes one.
 if call('EXISTS', P .. 'dry') == 1 then wake() end

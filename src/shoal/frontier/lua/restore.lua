@@ -23,7 +23,7 @@ local kind = text(8, '^%l+$')
 if wrong then return {S.INVALID, wrong} end
 if (tonumber(call('HGET', KEYS[1], 'restored')) or 0) >= number_ then return {S.OK} end
 
-local function rest(limit, pattern)
+local function remaining(limit, pattern)
   local all = {}
   while not wrong and at < #ARGV do all[#all + 1] = text(limit, pattern) end
   return all
@@ -56,7 +56,7 @@ elseif kind == 'tally' or kind == 'facts' then
   call('HSET', P .. kind .. ':' .. key, unpack(totals))
 elseif kind == 'host' then
   local host = text(260, HOST)
-  local fields = rest(128)
+  local fields = remaining(128)
   if wrong or #fields % 2 == 1 then return {S.INVALID, wrong or 'fields'} end
   if #fields > 0 then call('HSET', P .. 'h:' .. host, unpack(fields)) end
   if state(host).x then
@@ -69,8 +69,8 @@ else
   if kind == 'copy' then
     local version = number(1, BIG)
     local args = {'v', version, 'st', text(1, '^[rpsef]$'), 'gn', 1, 'gs', NOW}
-    local ends = {s = number(0, BIG), f = number(0, BIG), x = number(0, BIG)}
-    local pairs_ = rest(128)
+    local finalCounts = {s = number(0, BIG), f = number(0, BIG), x = number(0, BIG)}
+    local pairs_ = remaining(128)
     if wrong then return {S.INVALID, wrong} end
     local i = 1
     while pairs_[i] and pairs_[i] ~= '' do
@@ -81,14 +81,14 @@ else
     call('HSET', P .. 'c:' .. key, unpack(args))
     for j = i + 1, #pairs_ - 1, 2 do call('HINCRBY', P .. 'reasons:' .. key, pairs_[j], pairs_[j + 1]) end
     local c = crawl(key)
-    put(key, 'a', ends.s + ends.f + ends.x)
-    for f, n in pairs(ends) do put(key, f, n) end
+    put(key, 'a', finalCounts.s + finalCounts.f + finalCounts.x)
+    for f, n in pairs(finalCounts) do put(key, f, n) end
     if c.exp > 0 and not ended(c) then call('ZADD', P .. 'expiring', c.exp, key) end
   else
     local c = crawl(key)
     if not c then return {S.UNKNOWN} end
     if kind == 'seen' then
-      local fingerprints = rest(20, '^%-?%d+$')
+      local fingerprints = remaining(20, '^%-?%d+$')
       if wrong then return {S.INVALID, wrong} end
       local new = 0
       for _, fingerprint in ipairs(fingerprints) do
@@ -115,7 +115,7 @@ else
       else
         local prio = text(17, PRIORITY)
         if kind == 'waiting' or kind == 'front' then
-          local entries = rest(ENTRY)
+          local entries = remaining(ENTRY)
           if wrong or #entries == 0 or #entries > 250 then return {S.INVALID, wrong or 'entries'} end
           for _, entry in ipairs(entries) do countRate(key, host, rateClass(entry), 1) end
           push(key, c, host, prio, entries, kind == 'front')
@@ -133,7 +133,7 @@ else
           call('ZADD', P .. 'later', due, key .. ':' .. prio .. ':' .. host .. ' ' .. entry)
         elseif kind == 'due' then
           local due = number(0, BIG)
-          local entries = rest(ENTRY)
+          local entries = remaining(ENTRY)
           if wrong or #entries == 0 or #entries > 250 then return {S.INVALID, wrong or 'entries'} end
           for _, entry in ipairs(entries) do
             if not historyAt(entry) then return {S.INVALID, 'history'} end
@@ -144,7 +144,7 @@ else
           end
         elseif kind == 'failed' then
           local why = text(64)
-          local entries = rest(ENTRY)
+          local entries = remaining(ENTRY)
           if wrong then return {S.INVALID, wrong} end
           for _, entry in ipairs(entries) do
             countRate(key, host, rateClass(entry), 1)

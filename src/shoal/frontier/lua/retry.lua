@@ -9,7 +9,7 @@
 --include shard open crawls queues hosts calendar
 
 local key = text(16, CRAWL)
-local until_ = numberOr(nil, 0, BIG)
+local lastList = numberOr(nil, 0, BIG)
 local kind = text(1, '^[fx]$')
 local chosen = at < #ARGV and {list = number(0, BIG)}
 while chosen and not wrong and at < #ARGV do chosen[#chosen + 1] = {index = number(0, BIG), line = text(ENTRY + 1024)} end
@@ -21,7 +21,7 @@ if ended(c) then return {S.ENDED, c.st} end
 
 call('DEL', P .. '-')
 local fi = P .. 'fi:' .. key
-until_ = until_ or tonumber(call('HGET', fi, 'n')) or 0
+lastList = lastList or tonumber(call('HGET', fi, 'n')) or 0
 local function admit(host, prio, entries, why)
   bump(key, 'r' .. kind, #entries)
   reason(key, (kind == 'f' and 'retried:' or 'readmitted:') .. why, #entries)
@@ -44,8 +44,9 @@ local function admit(host, prio, entries, why)
   arm(host)
 end
 
--- Take these visits from their list. Those at the front that stay move to where the taken ones were: an index costs
--- little, removing from the middle as much as the list is long. An empty list of a host stays until it is the first.
+-- Take the chosen visits from their list. Visits at the front that stay move to the indexes of the taken ones: writing
+-- to an index is cheap, but removing from the middle costs O(length of the list). An empty list of a host stays until
+-- it is the first.
 if chosen then
   local head = chosen.list > 0 and (call('HGET', fi, chosen.list) or '')
   local list = P .. (head and 'fq:' .. key .. ':' .. chosen.list or 'failed:' .. key)
@@ -83,7 +84,7 @@ end
 if done < 100 and kind == 'f' then
   local last = tonumber(call('HGET', fi, 'n')) or 0
   local first = tonumber(call('HGET', fi, 'first')) or 1
-  if first <= math.min(last, until_) then
+  if first <= math.min(last, lastList) then
     local prio, host, why = string.match(call('HGET', fi, first) or '', '^(%-?%d+):(%S+) (.*)$')
     local list = P .. 'fq:' .. key .. ':' .. first
     local entries = prio and call('LPOP', list, 100 - done) or {}
@@ -98,5 +99,5 @@ end
 saveRates()
 save()
 wake()
-local more = call('EXISTS', list_) == 1 or kind == 'f' and (tonumber(call('HGET', fi, 'first')) or 1) <= until_
-return {S.OK, done, more and 1 or 0, until_}
+local more = call('EXISTS', list_) == 1 or kind == 'f' and (tonumber(call('HGET', fi, 'first')) or 1) <= lastList
+return {S.OK, done, more and 1 or 0, lastList}

@@ -5,29 +5,29 @@
 -- Cost    O(log sessions)
 --include shard
 
-local what = text(1, '^[ble]$')
+local action = text(1, '^[ble]$')
 local id = text(64, '^%x+$')
-local whose = text(256)
+local owner = text(256)
 if wrong or at < #ARGV then return {S.INVALID, wrong or 'arguments'} end
 
 local IDLE, MOST = 43200000, 10000
 call('DEL', P .. '-')
-local seen, owners = P .. 'sessions', P .. 'owners'
+local sessions, owners = P .. 'sessions', P .. 'owners'
 local function drop(ids)
   if #ids == 0 then return end
-  call('ZREM', seen, unpack(ids))
+  call('ZREM', sessions, unpack(ids))
   call('HDEL', owners, unpack(ids))
 end
 
--- At most 100 a call.
-drop(call('ZRANGEBYSCORE', seen, '-inf', NOW - IDLE, 'LIMIT', 0, 100))
-if what == 'e' then drop({id}) return {S.OK, ''} end
-if what == 'b' then
-  drop(call('ZRANGE', seen, 0, call('ZCARD', seen) - MOST))
-  call('HSET', owners, id, whose)
+-- At most 100 per call.
+drop(call('ZRANGEBYSCORE', sessions, '-inf', NOW - IDLE, 'LIMIT', 0, 100))
+if action == 'e' then drop({id}) return {S.OK, ''} end
+if action == 'b' then
+  drop(call('ZRANGE', sessions, 0, call('ZCARD', sessions) - MOST))
+  call('HSET', owners, id, owner)
 else
-  local last = tonumber(call('ZSCORE', seen, id))
+  local last = tonumber(call('ZSCORE', sessions, id))
   if not last or last <= NOW - IDLE then return {S.OK, ''} end
 end
-call('ZADD', seen, NOW, id)
+call('ZADD', sessions, NOW, id)
 return {S.OK, call('HGET', owners, id) or ''}

@@ -18,21 +18,21 @@ local record = call('HMGET', P .. 'crawl:' .. id, 'key', 'st')
 if not record[1] then return {S.UNKNOWN} end
 if record[2] == 'd' then return {S.OK} end
 local tally = P .. 'tally:' .. record[1]
-local flat, totals, held, fresh = call('HGETALL', tally), {}, 0, false
+local flat, totals, known, fresh = call('HGETALL', tally), {}, 0, false
 for i = 1, #flat, 2 do
   totals[flat[i]] = tonumber(string.match(flat[i + 1], '^%d+$')) or 0
-  held = held + 1
+  known = known + 1
 end
 for _, name in ipairs(names) do
   if not totals[name] then
     totals[name] = 0
-    held = held + 1
+    known = known + 1
     fresh = true
   end
   totals[name] = math.min(totals[name] + counts[name], BIG)
 end
 if #names > 0 then
-  if fresh and held > 64 then return {S.INVALID, 'more than 64 names'} end
+  if fresh and known > 64 then return {S.INVALID, 'more than 64 names'} end
   call('DEL', P .. '-')
   for _, name in ipairs(names) do call('HSET', tally, name, totals[name]) end
 end

@@ -55,7 +55,7 @@ for i, page in ipairs(pages) do
     letter = 'i'
   elseif c.tn >= MOST_TOUCHED and call('HEXISTS', P .. 'touched:' .. key, page.host .. ' ' .. page.path) == 0 then
     letter = 'f'
-    -- A search drops those that are old.
+    -- A search drops old signals.
     noted = true
   else
     bump(key, 'tn', call('HSET', P .. 'touched:' .. key, page.host .. ' ' .. page.path,

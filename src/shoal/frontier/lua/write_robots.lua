@@ -14,15 +14,15 @@ local host = text(260, HOST)
 local name = text(1600, '^https?://%S+ [^%c]+$')
 local known = text(1, '^[01]$') == '1'
 local delay = number(0, 86400000)
-local kept = text(3000000)
+local copy = text(3000000)
 if wrong or at < #ARGV then return {S.INVALID, wrong or 'arguments'} end
 
 local h = state(host)
 local version = robotsVersion(h)
-if kept == '' then
+if copy == '' then
   call('DEL', P .. '-')
 else
-  call('SET', P .. 'robots:' .. host .. ':' .. name, delay .. '\n' .. kept, 'PX', MONTH)
+  call('SET', P .. 'robots:' .. host .. ':' .. name, delay .. '\n' .. copy, 'PX', MONTH)
   version = math.max(version + 1, NOW)
   keep(host, 'rv', version)
 end
@@ -30,8 +30,8 @@ if known then
   local scheme, rest = string.match(name, '^(https?)(://.+)$')
   local other = P .. 'robots:' .. host .. ':' .. (scheme == 'http' and 'https' or 'http') .. rest
   local head = redis.pcall('GETRANGE', other, 0, 15)
-  local theirs = type(head) == 'string' and tonumber(string.match(head, '^(%d+)\n')) or 0
-  keep(host, 'rk', 1, 'cd', math.max(delay, theirs))
+  local otherDelay = type(head) == 'string' and tonumber(string.match(head, '^(%d+)\n')) or 0
+  keep(host, 'rk', 1, 'cd', math.max(delay, otherDelay))
 end
 if arm(host) then wake() end
 save()
