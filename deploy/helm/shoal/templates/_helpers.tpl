@@ -98,7 +98,7 @@ affinity: {{ toYaml . | nindent 2 }}
 {{- if .Values.store.egress }}
 {{ toYaml .Values.store.egress }}
 {{- else }}
-# The store is somewhere inside: only its ports. store.egress can be more precise.
+# The store is at an unknown private address: only its ports are allowed. store.egress can be more precise.
 - to:
     - ipBlock: {cidr: 10.0.0.0/8}
     - ipBlock: {cidr: 172.16.0.0/12}
@@ -113,7 +113,7 @@ affinity: {{ toYaml . | nindent 2 }}
 {{- with .Values.networkPolicy.egress }}
 {{ toYaml . }}
 {{- end }}
-# The public internet, and no address of the cluster, of a private network or of a metadata service.
+# The public internet, but no address of the cluster, of a private network or of a metadata service.
 - to:
     - ipBlock:
         cidr: 0.0.0.0/0
