@@ -9,7 +9,7 @@ import pytest
 from shoal.client import Client
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier.signals import SignalKind
-from shoal.parse.dates import moment
+from shoal.parse.dates import timestamp
 from shoal.parse.sitemap import Sitemap
 from shoal.worker.page_signals import listed_hash
 from tests.api.test_crawls import api, begin, client, crawls, ended
@@ -94,7 +94,7 @@ def test_dates_in_sitemaps_and_feeds_pull_pages_forward(crawls: Crawls, client: 
     (feed,) = [record for record in client.records(crawl) if record["url"] == f"{here}/feed"]
     assert feed["found"] == "sitemap"
     # It is compared by what it lists.
-    entries = Sitemap(urls=(f"{here}/b",), changed_at={f"{here}/b": moment("2001-02-03")})
+    entries = Sitemap(urls=(f"{here}/b",), changed_at={f"{here}/b": timestamp("2001-02-03")})
     assert feed["text_hash"] == listed_hash(entries)
     # Their interval is a day, and in an hour both will have changed.
     lists(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600)))

@@ -195,7 +195,7 @@ def _schedule(data: bytes) -> None:
 
 
 def _date(data: bytes) -> None:
-    assert dates.moment(data.decode("latin-1")) >= 0
+    assert dates.timestamp(data.decode("latin-1")) >= 0
 
 
 def _indexnow(data: bytes) -> None:

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from shoal.parse import sitemap as sitemap_module
-from shoal.parse.dates import moment
+from shoal.parse.dates import timestamp
 from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, _SitemapReader, is_sitemap, read
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/crawler-commons/src/test/resources/sitemaps"
@@ -288,4 +288,4 @@ def test_a_dtd_is_refused_also_when_dates_are_read():
     ],
 )  # fmt: skip
 def test_a_date_becomes_unix_time_and_an_invalid_one_becomes_0(text: str, seconds: float) -> None:
-    assert moment(text) == seconds
+    assert timestamp(text) == seconds

@@ -14,11 +14,11 @@ from shoal.parse.encodings import CODECS, encoding_of
 
 DEFAULT = "windows-1252"
 PRESCAN_BYTES = 1024
-# How far a head is searched for a late declaration. Browsers read on to the end of the head, Shoal to here.
+# How far a head is searched for a late declaration. Browsers search to the end of the head.
 HEAD_BYTES = 65536
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16be"), (b"\xff\xfe", "utf-16le"))
-# In these, bytes below 128 may be something else than ASCII.
+# Encodings in which bytes below 128 may not be ASCII.
 _NOT_ASCII = frozenset({"utf-16be", "utf-16le", "iso-2022-jp", "replacement"})
 _HEADER = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"?|([^;\s"]*))""", re.IGNORECASE)
 _TAG = re.compile(rb"</?([a-zA-Z][^\t\n\f\r />]*)")
@@ -31,7 +31,7 @@ _CONTENT = re.compile(
 )
 _XML = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*=[\x00-\x20]*(["'])([^\x00-\x20"'>]+)\1[^>]*>""")
 
-# How most pages begin. The prescan finds the same in fifteen times the time.
+# The start of most pages. The prescan takes fifteen times as long for the same result.
 _USUAL = re.compile(
     rb"""[\t\n\f\r ]*(?:<\?xml version="1\.0" encoding="utf-8"(?: standalone="(?:no|yes)")?[\t\n\f\r ]*\?>"""
     rb"""[\t\n\f\r ]*)?(?:<!doctype[^>]*>[\t\n\f\r ]*)?"""
@@ -41,9 +41,9 @@ _USUAL = re.compile(
     re.IGNORECASE,
 )
 
-# Their content is text. The standard's prescan reads on inside; the search for a late declaration does not.
+# Elements whose content is text. The standard's prescan reads it; the search for a late declaration skips it.
 _RAW = frozenset({b"script", b"style", b"title", b"textarea", b"noembed", b"noframes", b"xmp"})
-# What may stand in a head: at any other tag the search for a late declaration ends.
+# Elements that may be in a head. At any other tag, the search for a late declaration ends.
 _HEAD = frozenset(
     {b"html", b"head", b"title", b"meta", b"link", b"base", b"script", b"style", b"noscript", b"bgsound", b"basefont"}
 )
@@ -70,16 +70,16 @@ def decode(body: bytes, name: str) -> str:
         if name == marked and body.startswith(mark):
             body = body[len(mark) :]
     codec = CODECS.get(name)
-    if codec is None:  # `replacement`: encodings that are a danger to read are not read.
+    if codec is None:  # `replacement`: encodings that are dangerous to decode are not decoded.
         return "\ufffd" if body else ""
     try:
         return body.decode(codec, "replace")
-    except ValueError:  # A codec of Python that gives up all the same.
+    except ValueError:  # Some codecs of Python fail in spite of "replace".
         return body.decode("latin-1")
 
 
 def in_utf8(body: bytes, name: str) -> bytes:
-    """The text in UTF-8. The bytes of a UTF-8 page stay as they are: the HTML parser replaces what is wrong in them."""
+    """The text in UTF-8. The bytes of a UTF-8 page stay unchanged: the HTML parser replaces invalid ones."""
     if name == "utf-8":
         return body.removeprefix(_MARKS[0][0])
     if name in _NOT_ASCII or not body.isascii():
@@ -88,9 +88,9 @@ def in_utf8(body: bytes, name: str) -> bytes:
 
 
 def prescan(head: bytes, limit: int, *, head_only: bool = False) -> str:
-    """The declaration in a tag that begins before the limit, '' for none.
+    """The encoding that a tag declares which starts before the limit; '' for none.
 
-    With `head_only` the search ends with the head, as that of browsers does after the first kilobyte.
+    With `head_only` the search ends with the head, like that of browsers after the first kilobyte.
     """
     if head.startswith(b"<\0?\0x\0"):
         return "utf-16le"
@@ -102,7 +102,7 @@ def prescan(head: bytes, limit: int, *, head_only: bool = False) -> str:
         if at < 0 or at >= limit or at + 1 >= end:
             break
         if head.startswith(b"<!--", at):
-            # The dashes of the opening may be those of the closing: `<!-->` is a whole comment.
+            # The start and the end of a comment may share their dashes: `<!-->` is a complete comment.
             at = head.find(b"-->", at + 2)
             if at < 0:
                 break
@@ -125,9 +125,9 @@ def prescan(head: bytes, limit: int, *, head_only: bool = False) -> str:
         if closing:
             continue
         if name == b"meta":
-            found = _declared(attributes)
-            if found:
-                return found
+            encoding = _declared(attributes)
+            if encoding:
+                return encoding
         elif head_only and name in _RAW:
             at = _after(head, at, name)
     xml = _XML.match(head)
@@ -135,15 +135,15 @@ def prescan(head: bytes, limit: int, *, head_only: bool = False) -> str:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """The attributes of a tag and the place of its end; a place past the end when the bytes run out."""
-    found: dict[bytes, bytes] = {}
+    """The attributes of a tag, and the position of its end; the length of `head` if the tag does not end in it."""
+    attributes: dict[bytes, bytes] = {}
     end = len(head)
     while True:
         at = _match_end(_GAP, head, at)
         if at >= end:
-            return found, end
+            return attributes, end
         if head[at] == 0x3E:
-            return found, at
+            return attributes, at
         stop = _match_end(_NAME, head, at)
         name, value = head[at:stop].lower(), b""
         at = stop
@@ -151,16 +151,16 @@ def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
         if equals:
             at = equals.end()
             if at >= end:
-                return found, end
+                return attributes, end
             if head[at] in b"\"'":
                 close = head.find(head[at : at + 1], at + 1)
                 if close < 0:
-                    return found, end
+                    return attributes, end
                 value, at = head[at + 1 : close], close + 1
             else:
                 stop = _match_end(_BARE, head, at)
                 value, at = head[at:stop], stop
-        found.setdefault(name, value)
+        attributes.setdefault(name, value)
 
 
 def _match_end(pattern: re.Pattern[bytes], head: bytes, at: int) -> int:
@@ -169,7 +169,7 @@ def _match_end(pattern: re.Pattern[bytes], head: bytes, at: int) -> int:
 
 
 def _after(head: bytes, at: int, name: bytes) -> int:
-    """The end tag of an element whose content is text."""
+    """The position of the end tag of an element whose content is text."""
     close = re.compile(rb"</" + name + rb"[\t\n\f\r />]", re.IGNORECASE).search(head, at)
     return close.start() if close else len(head)
 
@@ -187,7 +187,7 @@ def _declared(attributes: dict[bytes, bytes]) -> str:
 def _usable(label: bytes) -> str:
     text = label.decode("latin-1")
     if "&" in text:
-        # Loads a table of two thousand entities, and nobody escapes a charset.
+        # Imported here: it loads a table of two thousand entities, and escapes in a charset are very rare.
         import html
 
         text = html.unescape(text)
@@ -199,14 +199,14 @@ def _usable(label: bytes) -> str:
 
 
 def _guess(body: bytes) -> str:
-    """Nothing is declared at the start: check the rest of the head, then the bytes."""
+    """The encoding of a page without a declaration at its start: by the rest of its head, then by its bytes."""
     late = prescan(body[:HEAD_BYTES], HEAD_BYTES, head_only=True) if len(body) > PRESCAN_BYTES else ""
     if late:
         return late
     if body.isascii():
         return DEFAULT
     try:
-        # `final=False`: a body cut at the size limit may end within a character.
+        # `final=False`: a body that was cut at the size limit may end inside a character.
         codecs.getincrementaldecoder("utf-8")().decode(body, False)
     except UnicodeDecodeError:
         return DEFAULT

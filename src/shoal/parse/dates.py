@@ -14,24 +14,24 @@ _W3C = re.compile(
 )
 
 
-def moment(text: str) -> float:
-    """Seconds since 1970; 0.0 for what is not a date. A date without a time is the start of that day, in UTC.
+def timestamp(text: str) -> float:
+    """The seconds since 1970 of a date; 0.0 if the text is not a date. Without a time, the start of that day in UTC.
 
-    >>> moment("1970-01-02"), moment("Thu, 01 Jan 1970 00:01:00 GMT"), moment("soon")
+    >>> timestamp("1970-01-02"), timestamp("Thu, 01 Jan 1970 00:01:00 GMT"), timestamp("soon")
     (86400.0, 60.0, 0.0)
     """
     text = text.strip()
     if not text or len(text) > MAX_DATE or not text.isascii():
         return 0.0
     try:
-        if found := _W3C.match(text):
-            year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+        if match := _W3C.match(text):
+            year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
             at = datetime.datetime(
                 year, month or 1, day or 1, hour, minute, min(second, 59), tzinfo=datetime.UTC
             ).timestamp()  # fmt: skip
-            return max(0.0, at - _offset_seconds(found[7]))
-        at_ = parsedate_to_datetime(text)
-        return max(0.0, (at_ if at_.tzinfo else at_.replace(tzinfo=datetime.UTC)).timestamp())
+            return max(0.0, at - _offset_seconds(match[7]))
+        date = parsedate_to_datetime(text)
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=datetime.UTC)).timestamp())
     except (ValueError, TypeError, OverflowError, IndexError):
         return 0.0
 

@@ -25,11 +25,11 @@ _DOS = re.compile(rb"\d{2}-\d{2}-(?:\d{2}|\d{4})")
 
 
 def links(body: bytes, *, url: str) -> tuple[str, ...]:
-    """The URLs of what a directory holds, those of directories with a slash at the end; each once, in their order."""
+    """The URLs of the entries of a directory, each once, in order. Those of directories end in a slash."""
     folder = url.partition("?")[0]
-    found: dict[str, None] = {}
+    urls: dict[str, None] = {}
     for line in body.splitlines():
-        if len(found) >= MAX_NAMES:
+        if len(urls) >= MAX_NAMES:
             break
         if len(line) > _MAX_LINE or (entry := _entry(line)) is None:
             continue
@@ -38,18 +38,18 @@ def links(body: bytes, *, url: str) -> tuple[str, ...]:
             continue
         link = folder + quote_from_bytes(name, safe="") + slash
         if len(link) <= MAX_URL_BYTES:
-            found[link] = None
-    return tuple(found)
+            urls[link] = None
+    return tuple(urls)
 
 
 def _entry(line: bytes) -> tuple[bytes, str] | None:
-    """A name, and a slash if it is of a directory."""
+    """The name of an entry, and a slash if it is a directory."""
     facts = _FACTS.match(line)
     if facts:
-        kind = _TYPE.search(facts[0])
-        what = kind[1].lower() if kind else b"file"
-        # The directory itself and the one above are listed, too.
-        return None if what in (b"cdir", b"pdir") else (line[facts.end() :], "/" if what == b"dir" else "")
+        type_fact = _TYPE.search(facts[0])
+        kind = type_fact[1].lower() if type_fact else b"file"
+        # The directory itself and its parent are listed, too.
+        return None if kind in (b"cdir", b"pdir") else (line[facts.end() :], "/" if kind == b"dir" else "")
     if _MODE.match(line):
         return _unix(line)
     if _DOS.match(line):
@@ -60,7 +60,7 @@ def _entry(line: bytes) -> tuple[bytes, str] | None:
 
 def _unix(line: bytes) -> tuple[bytes, str] | None:
     words = line.split(None, 9)
-    # Mode, count, owner, group, size; some servers leave out one, or write one more for devices.
+    # Before the date: mode, count, owner, group, size. Some servers omit one, or add one for devices.
     for at in (5, 4, 6, 3):
         date = words[at : at + 3]
         if len(date) == 3 and _ISO.fullmatch(date[0]) and _CLOCK.match(date[1]):
@@ -69,10 +69,10 @@ def _unix(line: bytes) -> tuple[bytes, str] | None:
             size = 3
         else:
             continue
-        rest = line.split(None, at + size)
-        if len(rest) <= at + size:
+        fields = line.split(None, at + size)
+        if len(fields) <= at + size:
             return None
-        # An owner may have spaces in the name; one may not in front of a file's. The target of a link is removed.
-        name = rest[-1].partition(b" -> ")[0] if line[:1] == b"l" else rest[-1]
+        # An owner's name may contain spaces, a file's name may not start with one. The target of a link is removed.
+        name = fields[-1].partition(b" -> ")[0] if line[:1] == b"l" else fields[-1]
         return name, "/" if line[:1] == b"d" else ""
     return None

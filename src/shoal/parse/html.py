@@ -23,35 +23,35 @@ from shoal.parse.meta_refresh import refresh_of
 from shoal.parse.robots_meta import NONE, Directives, from_meta
 from shoal.urls.canonical import MAX_URL_BYTES
 
-# What is followed unless a crawl says otherwise. Other links lead to what `canonical` and `alternate` name as well.
+# The links that are followed by default. Other links also lead to the URLs of `canonical` and `alternate`.
 FOLLOW = frozenset({"a", "area", "iframe", "frame", "next"})
 LINK_RELATIONS = ("next", "canonical", "alternate")
 # An alternate of these types is also a link of the kind `feed`.
 FEED_TYPES = ("application/rss+xml", "application/atom+xml")
 PRODUCT = "shoal"
 MAX_LINKS = 100_000
-# Titles and descriptions beyond this are no longer that.
+# Titles and descriptions are cut at this length.
 MAX_LINE = 2_000
 
-_NO_EVENTS = 1  # Nobody listens to changes of the tree.
-# 1,234.50 and 2026-11-17 are one number each, as 7 is.
+_NO_EVENTS = 1  # There are no listeners for changes of the tree.
+# 1,234.50 and 2026-11-17 are one number each, like 7.
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*+")
 _ABSOLUTE = ("https://", "http://")
-# Longer texts are not worth the memory of a cache.
+# Longer texts are not cached, to save memory.
 _REMEMBERED_LENGTH = 200
 _new = tuple.__new__
 
-# One question to the tree for everything; each further one walks it again. Its reader serves all pages: to make one
+# One query for all elements, because each query walks the whole tree. The selector is shared by all pages: creating one
 # takes 40 microseconds.
 _FIND = LexborCSSSelector().find  # type: ignore[no-untyped-call]
-# Attributes stand for the elements that say nothing without them: each name less saves a thousandth of the whole.
-_ASKED = "[href],[content],frame,iframe,noscript,pre,script,style,title"
-_A = LexborHTMLParser("<a>").tags("a")[0].tag_id  # A number is compared faster than a name is made.
+# Elements that are only used with an attribute are selected by it: each name less saves a thousandth of the whole time.
+_SELECTOR = "[href],[content],frame,iframe,noscript,pre,script,style,title"
+_A = LexborHTMLParser("<a>").tags("a")[0].tag_id  # Comparing numbers is faster than creating the name.
 _ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
-# Their text is not for readers.
+# Elements whose text is not visible.
 _SILENT = frozenset({"iframe", "noscript", "script", "style"})
-# How far up a noscript is looked for.
-_CLIMB = 16
+# How many ancestors are checked for a noscript.
+_MAX_ANCESTORS = 16
 
 
 class Link(NamedTuple):
@@ -116,12 +116,12 @@ def parse(
 
 
 def markup_of(body: bytes, content_type: str) -> bytes:
-    """A page in UTF-8, as a tree can be made of it."""
+    """A page in UTF-8, flattened if its tree would be too costly."""
     return tame(in_utf8(body, charset(body, content_type)))[0]
 
 
 def tree_of(markup: bytes) -> LexborHTMLParser:
-    """The tree of UTF-8 markup; what is not UTF-8 in it reads as U+FFFD. Scripts do not run, so noscript is markup."""
+    """The tree of UTF-8 markup; invalid bytes become U+FFFD. Scripts do not run, so noscript contains markup."""
     return LexborHTMLParser(markup, options=_NO_EVENTS)
 
 
@@ -146,28 +146,28 @@ class _HtmlReader:
             return
         silent: list[LexborNode] = []
         preformatted: list[LexborNode] = []
-        # What another link to the same place cannot change. Most links are repeats, letter by letter or but for the
-        # fragment: nothing else is read from them.
+        # The hrefs for which another link changes nothing. Most links are repeats, identical or with another fragment:
+        # nothing else is read from them.
         settled: set[str | None] = {None}
         hrefs = self.hrefs
-        for node in _FIND(_ASKED, root):
+        for node in _FIND(_SELECTOR, root):
             if node.tag_id == _A:
                 try:
                     href = node.attrs["href"]
-                except KeyError:  # The tree also found xlink:href, which is another attribute.
+                except KeyError:  # The selector also matches xlink:href, which is another attribute.
                     continue
                 if href not in settled and href is not None:
-                    place = href.partition("#")[0]
-                    # A link within the page is none, unless a base makes it one to elsewhere.
-                    if place not in settled and (place or not href or self.base):
-                        # All attributes are read faster than one that may be missing.
+                    address = href.partition("#")[0]
+                    # A link within the page does not count, unless a base makes it a link to another page.
+                    if address not in settled and (address or not href or self.base):
+                        # Reading all attributes is faster than reading one that may be missing.
                         rel = node.attributes.get("rel")
-                        key = ("a", place)
-                        usual = not rel and place[-1:] > " " and key not in hrefs and len(href) <= MAX_URL_BYTES
+                        key = ("a", address)
+                        usual = not rel and address[-1:] > " " and key not in hrefs and len(href) <= MAX_URL_BYTES
                         if usual and len(hrefs) < MAX_LINKS:
-                            # As `_link` does, in a third of the time.
+                            # Like `_link`, in a third of the time.
                             hrefs[key] = ""
-                            settled.add(place)
+                            settled.add(address)
                         else:
                             settled.add(self._link("a", href, rel))
                 continue
@@ -178,7 +178,7 @@ class _HtmlReader:
             if tag in _SILENT:
                 silent.append(node)
             self._other(tag or "", node)
-        # From the last to the first: an element that goes takes along those inside it.
+        # From the last to the first: removing an element also removes the elements inside it.
         for node in reversed(silent):
             node.decompose()
         body = tree.body
@@ -187,10 +187,10 @@ class _HtmlReader:
 
     def _text(self, body: LexborNode, preformatted: list[LexborNode]) -> None:
         texts: list[str] = []
-        # The inner before the outer, whose text then has a place for it.
+        # Inner elements before outer ones, whose text then contains the placeholder of the inner text.
         for node in reversed(preformatted):
             text = text_layout.preformatted_lines(node.text(), texts)
-            node.replace_with(text_layout.place(len(texts)))
+            node.replace_with(text_layout.placeholder(len(texts)))
             texts.append(text)
         self.text = text_layout.lines(body.text(), texts)
 
@@ -199,7 +199,7 @@ class _HtmlReader:
             return
         if tag == "title":
             parent = node.parent
-            # The first title of the page; one inside a drawing is the drawing's.
+            # The first title of the page. A title inside an SVG drawing is not the page's.
             if not self._titled and (parent is None or parent.tag != "svg"):
                 self.title, self._titled = node.text(), True
             return
@@ -216,11 +216,11 @@ class _HtmlReader:
                 self._link(tag, target, attributes.get("rel"))
 
     def _link(self, kind: str, href: str, rel: str | None) -> str | None:
-        """Note a link; what comes back needs no second look when it is met again."""
-        place, mark, _ = href.partition("#")
-        spaced = place[-1:] <= " " and place != ""
-        # A space before the fragment belongs to the URL, one at the end does not: the mark keeps them apart.
-        key = (kind, place + mark if spaced else place)
+        """Record a link. Returns the href of links that can be skipped from now on, None if later ones must be read."""
+        address, mark, _ = href.partition("#")
+        spaced = address[-1:] <= " " and address != ""
+        # A space before the fragment belongs to the URL, a space at the end does not: the `#` in the key tells which.
+        key = (kind, address + mark if spaced else address)
         known = self.hrefs.get(key)
         if known is None:
             if len(self.hrefs) >= MAX_LINKS or len(href) > MAX_URL_BYTES:
@@ -228,9 +228,9 @@ class _HtmlReader:
                 return href
             self.hrefs[key] = rel or ""
         elif known and _nofollow(known) and not _nofollow(rel):
-            # Linked twice, once without nofollow: that link is an invitation of its own.
+            # Linked twice, once without nofollow: that link may be followed.
             self.hrefs[key] = rel or ""
-        return None if spaced or (rel and _nofollow(rel)) else place
+        return None if spaced or (rel and _nofollow(rel)) else address
 
     def _relation(self, attributes: dict[str, str | None]) -> None:
         href, rel = attributes.get("href"), attributes.get("rel")
@@ -257,12 +257,12 @@ class _HtmlReader:
                 self.robots |= from_meta(name, content, self.token)
             return
         pragma = (attributes.get("http-equiv") or "").strip().lower()
-        # The refresh of a noscript sends readers without scripts to a poorer page: it is not followed.
+        # A refresh in a noscript sends readers without scripts to a simpler page: it is not followed.
         if pragma == "refresh" and not self._refreshed and not _in_noscript(node):
-            asked = refresh_of(content)
-            if asked is not None:
+            refresh = refresh_of(content)
+            if refresh is not None:
                 self._refreshed = True
-                self.refresh_seconds, self.refresh = asked
+                self.refresh_seconds, self.refresh = refresh
         elif pragma == "content-language" and not self.language and "," not in content:
             self.language = content.strip().partition(" ")[0]
 
@@ -271,7 +271,7 @@ class _HtmlReader:
 def _relations(rel: str) -> tuple[bool, tuple[str, ...]]:
     """Whether a link names the canonical URL, and which of LINK_RELATIONS it has."""
     tokens = rel.lower().split()
-    # Alternates are pages in another language or form; `alternate stylesheet` is none.
+    # Alternates are pages in another language or format, except for `alternate stylesheet`.
     followed = () if "stylesheet" in tokens else tuple(name for name in LINK_RELATIONS if name in tokens)
     return "canonical" in tokens, followed
 
@@ -281,25 +281,25 @@ def _nofollow(rel: str | None) -> bool:
 
 
 def _in_noscript(node: LexborNode) -> bool:
-    here: LexborNode | None = node.parent
-    for _ in range(_CLIMB):
-        if here is None:
+    ancestor: LexborNode | None = node.parent
+    for _ in range(_MAX_ANCESTORS):
+        if ancestor is None:
             return False
-        if here.tag == "noscript":
+        if ancestor.tag == "noscript":
             return True
-        here = here.parent
+        ancestor = ancestor.parent
     return False
 
 
 def _links(page: _HtmlReader, url: str, base: str, encoding: str, follow: frozenset[str]) -> tuple[Link, ...]:
-    """Resolve what the walk found: each URL once, at its first place, with nofollow only if all its links have it."""
-    found: dict[str, Link] = {}
+    """Resolve the links of a page: each URL once, in order, with nofollow only if all links to it have it."""
+    links: dict[str, Link] = {}
     legacy = encoding != "utf-8" and not encoding.startswith("utf-16")
     own = url if base is url else ""
     root, folders = link_target.folders(base)
     plain, elsewhere = link_target.PLAIN.fullmatch, link_target.elsewhere
     for (kind, href), rel in page.hrefs.items():
-        # An empty link is one to the page itself, unless a base says otherwise.
+        # An empty href links to the page itself, unless the page has another base.
         if kind not in follow or (not href and own):
             continue
         match = plain(href) if root else None
@@ -314,11 +314,11 @@ def _links(page: _HtmlReader, url: str, base: str, encoding: str, follow: frozen
             target = join(base, link_target.in_page_encoding(href, encoding) if legacy and not href.isascii() else href)
         if not target:
             continue
-        known = found.get(target)
+        known = links.get(target)
         if known is None or (known.nofollow and not _nofollow(rel)):
-            # Half the time of `Link(...)`.
-            found[target] = _new(Link, (target, kind, tuple(dict.fromkeys(rel.lower().split())) if rel else ()))
-    return tuple(found.values())
+            # Takes half the time of `Link(...)`.
+            links[target] = _new(Link, (target, kind, tuple(dict.fromkeys(rel.lower().split())) if rel else ()))
+    return tuple(links.values())
 
 
 def _line(text: str) -> str:
@@ -326,9 +326,9 @@ def _line(text: str) -> str:
 
 
 def text_hash(parsed: Parsed, body: bytes, *, numbers: bool = True) -> str:
-    """A hash of the title and the text, or of the body where there is no text: what decides whether a page changed.
+    """A hash of the title and the text, or of the body if it has no text. A page has changed if its hash has.
 
-    Without `numbers`, all numbers of the title and the text are alike: dates, times, counters.
+    Without `numbers`, all numbers in the title and the text count as equal: dates, times, counters.
     """
     if not parsed.text:
         return hashlib.blake2b(body, digest_size=5).hexdigest()
@@ -341,6 +341,6 @@ def text_hash(parsed: Parsed, body: bytes, *, numbers: bool = True) -> str:
 
 
 def looks_like_html(body: bytes) -> bool:
-    """For responses without a Content-Type: the start of a page by the MIME sniffing standard."""
+    """Whether a body starts like HTML by the MIME sniffing standard, for responses without a Content-Type."""
     head = body[:512].lstrip(b"\t\n\x0c\r \xef\xbb\xbf").lower()
     return head.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<script", b"<!--"))

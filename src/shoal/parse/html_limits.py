@@ -15,42 +15,44 @@ from selectolax.lexbor import LexborHTMLParser
 
 from shoal.parse.text_layout import escape_values, separates
 
-# Tags of one page: more are cut off. A million links took 516 MB, so this is about 200 MB.
+# The page is cut after this number of tags. A million links took 516 MB, so this is about 200 MB.
 MAX_TAGS = 400_000
 MAX_DEPTH = 2_000
-# Copies of formatting elements that may be made, each a node: with lexbor 430 bytes and 280 ns.
+# How many copies of formatting elements the parser may make. Each is a node: in lexbor 430 bytes and 280 ns.
 MAX_COPIES = 1_000_000
-# So few tags cannot cost much, whatever they are: half of them formatting, copied by the other half, make a million
-# copies; all of them nested take 7 ms.
+# A page with at most this many tags cannot cost much, whatever they are: if half of them are formatting elements that
+# the other half copies, there are a million copies; if all are nested, they take 7 ms.
 _FEW = 2_000
-# Up to here a page is cleared by the number of its end tags. End tags of nothing can deceive it: at worst, 16,000 tags
-# are nested in each other, which takes 0.4 s, or make 16 million copies, which a worker may not survive. To look closer
-# from 5,000 on would leave a tenth of that and cost a twelfth of the whole reading of a large page.
+# Up to this number of tags, a page passes if it has enough end tags. End tags that close no element can deceive this
+# check: at worst, 16,000 tags are nested in each other, which takes 0.4 s, or make 16 million copies, which a worker
+# may not survive. A closer check from 5,000 tags on would leave a tenth of that, and would take a twelfth of the time
+# to parse a large page.
 _MANY = 16_000
 _UNCLOSED = 1_000
-# Beyond that a page is cleared by what its tags can do at most. Honest pages come near it: the contents of a manual
-# have 100,000 tags, with ten kinds of formatting.
+# With more tags, a page passes if its tags cannot cause more copies than this. Genuine pages come near it: the contents
+# of a manual have 100,000 tags, with ten kinds of formatting.
 _CLEARED_COPIES = 3_000_000
-# Honest pages have text and links between their tags: of 28,000 pages of documentation 112 have so many tags, and all
-# of them 16 bytes or more for each. What is padded to look like that is left to the limits of the process.
-_AIRY = 12
-# Start tags times tags: how many steps lexbor may take to look for the element that a tag closes, 2.5 ns each.
+# A page with more bytes per tag than this passes. Genuine pages have text and links between their tags: of 28,000 pages
+# of documentation 112 have that many tags, and all of these have 16 bytes or more per tag. A page that is padded to
+# look like that is left to the limits of the process.
+_SPARSE_BYTES_PER_TAG = 12
+# Start tags times tags: how many steps lexbor may take to search for the elements that tags close, 2.5 ns each.
 _STEPS = 600_000_000
-# The same for the look at single tags here, which is slower.
-_LOOKS = 2_000_000
+# The same limit for the search in `_costly`, which is slower.
+_SEARCH_STEPS = 2_000_000
 _WINDOW = 32_768
-# Attributes need something between them; base64 in a data: URL has a slash in 64 characters, 512 in a window.
+# Characters that separate attributes. Base64 in a data: URL has one slash per 64 characters, so 512 in a window.
 _SEPARATORS = b" \t\n\f\r/\"'"
 _DENSE = 2_000
-# How many scripts of a page are looked at: each costs about as much as to parse the page.
+# How many scripts of a page are checked: each check costs about as much as parsing the page.
 _TRIALS = 4
 _TRIAL_TAG = b"<trial>"
 _SCRIPT_TAG = re.compile(rb"<(?:script|style)\b", re.IGNORECASE)
 _SCRIPT_END = re.compile(rb"</(?:script|style)", re.IGNORECASE)
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)")
-# A tag that is kept, whole in itself: its quotes are closed, its attributes few, no angle bracket inside. Possessive
-# quantifiers (++, *+) keep the match linear. Every other `<` goes, so nothing can hide behind a quote.
+# A tag that is kept must be complete: its quotes are closed, it has few attributes and no angle bracket inside.
+# Possessive quantifiers (++, *+) keep the match linear. Every other `<` is removed, so a quote cannot hide a tag.
 _FLAT = re.compile(
     rb"(</?(?:a|area|base|head|html|iframe|frame|link|meta|script|style|title)"
     rb"(?:[\s/]++[^\s\"'<>=/]++(?:\s*+=\s*+(?:\"[^\"<>]*+\"|'[^'<>]*+'|[^\s\"'<>]++))?+){0,64}+[\s/]*+>)"
@@ -58,37 +60,40 @@ _FLAT = re.compile(
     re.IGNORECASE,
 )
 _FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
-# Start tags of the above, whole where their end is beyond doubt. Without IGNORECASE it takes a fifth less.
+# Start tags of these elements, as a whole if their end is unambiguous. Without IGNORECASE, a match takes a fifth less
+# time.
 _FORMATTED = re.compile(
     rb"<[bcefinstuBCEFINSTU](?:[iI][gG]|[oO](?:[dD][eE]|[nN][tT]|[bB][rR])|[mM][aA][lL][lL]|[mM]"
     rb"|[tT][rR](?:[iI][kK][eE]|[oO][nN][gG])|[tT])?+(?:>|(?=[\s/])"
     rb"(?:(?:[\s/]++[^\s\"'<>=/]++(?:\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\s\"'<>=`]++))?+)*+[\s/]*+>)?+)"
 )
 _TOKEN = re.compile(rb"<(?:(/?)([a-zA-Z][a-zA-Z0-9:-]*+)|!--)")
-# Without end tags, or closed by their own kind or by their parent's end: they do not add to the depth by themselves.
+# Elements without an end tag, or closed by the next element of their kind or by the end of their parent. They alone do
+# not increase the depth.
 _SHALLOW = frozenset(
     b"area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr "
     b"a p li dt dd tr td th thead tbody tfoot colgroup caption option optgroup html head body".split()
 )
-# End tags do not reach past these, and those of inline elements not past blocks.
+# An end tag does not close elements outside of these. An end tag of an inline element does not close any outside of a
+# block.
 _WALLS = frozenset(b"applet marquee object table template foreignobject desc mi mo mn ms mtext annotation-xml".split())
 _BLOCKS = frozenset(
     b"address article aside blockquote button center details dir div dl fieldset figcaption figure footer form h1 h2 "
     b"h3 h4 h5 h6 header hgroup listing main menu nav ol pre search section select summary ul".split()
 )
-# Their content is text: end tags in it are none.
+# Elements whose content is text, so that it contains no end tags.
 _RAW = frozenset(b"iframe noembed noframes script style textarea title xmp".split())
 
 
 def tame(markup: bytes, *, page: bytes | None = None) -> tuple[bytes, bool, int]:
-    """The markup as it may be parsed, whether something was taken away, and how many links were cut off.
+    """The markup that may be parsed, whether anything was removed, and how many links were cut off.
 
     `page` is the whole page, if tags were removed from the markup: without them, text looks like attributes.
     """
     tags = markup.count(b"<")
     cut, lost = tags > MAX_TAGS, 0
     if cut:
-        end = _place_of(markup, MAX_TAGS)
+        end = _tag_start(markup, MAX_TAGS)
         lost = markup.count(b"<a ", end)
         markup, tags = markup[:end], MAX_TAGS
     page = markup if page is None else page
@@ -98,12 +103,12 @@ def tame(markup: bytes, *, page: bytes | None = None) -> tuple[bytes, bool, int]
 
 
 def _flattened(tag: re.Match[bytes]) -> bytes:
-    # An inline element may stand within a word.
+    # An inline element may be inside a word.
     return tag[1] or (b"\f" if separates(tag[0]) else b"" if len(tag[0]) > 1 else b" ")
 
 
-def _place_of(body: bytes, number: int) -> int:
-    """Where the tag with this number begins, found by halves."""
+def _tag_start(body: bytes, number: int) -> int:
+    """The position of the tag with this number, by binary search."""
     low, high, before = 0, len(body), 0
     while high - low > 1:
         middle = (low + high) // 2
@@ -116,27 +121,31 @@ def _place_of(body: bytes, number: int) -> int:
 
 
 def _suspect(body: bytes, tags: int) -> bool:
-    """Counts do not clear the page: its tags have to be followed one by one."""
+    """Whether counts alone cannot show that the page is harmless: then `_costly` follows its tags one by one."""
     ends = body.count(b"</")
     starts = tags - ends
     if starts - ends > _UNCLOSED:
         return True
-    if tags <= _MANY or len(body) > _AIRY * tags:
+    if tags <= _MANY or len(body) > _SPARSE_BYTES_PER_TAG * tags:
         return False
-    # Links and items do not nest without something else between them, so there is at most one of each for one of those.
+    # Links and list items nest only with other elements between them, so each other element adds at most one of each.
     if starts * tags > _STEPS and 3 * (starts - body.count(b"<a ") - body.count(b"<li>")) * tags > _STEPS:
         return True
-    # Of formatting elements with the same attributes no more than three stay open: so says HTML, and lexbor does.
+    # By the HTML standard, and in lexbor, at most three formatting elements with the same attributes stay open.
     kinds = set(_FORMATTED.findall(body))
     return 3 * len(kinds) * tags > _CLEARED_COPIES or any(kind[-1:] != b">" for kind in kinds)
 
 
 def _costly(body: bytes) -> bool:
-    """Follow the tags as the tree would: how deep, and how many copies? End tags that may be none close nothing."""
+    """Whether the tree would be too deep or have too many copies. Follows the tags as the parser does.
+
+    An end tag that may be text closes no element.
+    """
     stack: list[bytes] = []
-    active: list[tuple[bytes, int]] = []  # Formatting that continues in later blocks, and the walls around it.
+    # Formatting elements that continue in later blocks, each with the number of walls around it.
+    active: list[tuple[bytes, int]] = []
     copies = steps = walls = after = comment_end = 0
-    raw = b""  # The element whose content is text: what has to end before other end tags count again.
+    raw = b""  # The open element whose content is text: until it ends, no other end tag counts.
     for token in _TOKEN.finditer(body):
         slash, name = token.groups()
         if name in _SHALLOW:
@@ -160,12 +169,12 @@ def _costly(body: bytes) -> bool:
                     walls += 1
                 elif name in _RAW:
                     raw = raw or name
-            if name not in _SHALLOW:  # They may be written in capitals.
+            if name not in _SHALLOW:  # Checked again: the name may have been in capitals.
                 stack.append(name)
         else:
             if raw == name:
                 raw = b""
-            # Without a `>` since the last tag, this one is inside it.
+            # Without a `>` since the previous tag, this tag is inside it.
             if raw or start < comment_end or body.find(b">", before, start) < 0:
                 continue
             if stack and stack[-1] == name and name not in _FORMATTING and name not in _WALLS:
@@ -173,41 +182,41 @@ def _costly(body: bytes) -> bool:
                 continue
             formatting = name in _FORMATTING
             if formatting:
-                place = next((at for at in range(len(active) - 1, -1, -1) if active[at][0] == name), -1)
-                steps += len(active) - place
-                if place < 0 or active[place][1] < walls:
+                index = next((at for at in range(len(active) - 1, -1, -1) if active[at][0] == name), -1)
+                steps += len(active) - index
+                if index < 0 or active[index][1] < walls:
                     continue
-                del active[place]
-            place, looked = _closed(stack, name)
-            steps += looked
-            if place >= 0:
-                end = place + 1 if formatting else len(stack)
-                walls -= sum(element in _WALLS for element in stack[place:end]) if walls else 0
-                del stack[place:end]
-        if len(stack) > MAX_DEPTH or copies > MAX_COPIES or steps > _LOOKS:
+                del active[index]
+            index, checked = _closed(stack, name)
+            steps += checked
+            if index >= 0:
+                end = index + 1 if formatting else len(stack)
+                walls -= sum(element in _WALLS for element in stack[index:end]) if walls else 0
+                del stack[index:end]
+        if len(stack) > MAX_DEPTH or copies > MAX_COPIES or steps > _SEARCH_STEPS:
             return True
     return copies > MAX_COPIES
 
 
 def _closed(stack: list[bytes], name: bytes) -> tuple[int, int]:
-    """The place of the element that this end tag closes, -1 for none, and how many were looked at."""
+    """The index of the element that this end tag closes, -1 for none, and how many elements were checked."""
     passes_blocks = name in _BLOCKS or name in _WALLS or name in _FORMATTING
-    looked = 0
+    checked = 0
     for element in reversed(stack):
-        looked += 1
+        checked += 1
         if element == name:
-            return len(stack) - looked, looked
+            return len(stack) - checked, checked
         if element in _WALLS or (element in _BLOCKS and not passes_blocks):
             break
-    return -1, looked
+    return -1, checked
 
 
 def _crowded(page: bytes) -> bool:
-    """A stretch without the end of a tag that may hold thousands of attributes.
+    """Whether the page has a long range without the end of a tag, which may contain thousands of attributes.
 
-    It follows the start of a tag, or a quote: the last `>` may have been inside one. Long text with quotes in it looks
-    the same and is made flat for nothing, which changes neither its words nor its links. So do scripts, and those are
-    common: one in twelve news pages keeps its data in a script of that length.
+    Such a range follows the start of a tag, or a quote: the last `>` may have been inside quotes. Long text with quotes
+    looks the same and is flattened needlessly, which changes neither its words nor its links. Scripts look the same,
+    too, and are common: one in twelve news pages has its data in a script of that length.
     """
     script_end = trials = 0
     for start in range(0, len(page) - _WINDOW + 1, _WINDOW):
@@ -228,10 +237,10 @@ def _crowded(page: bytes) -> bool:
 
 
 def _end_of_script(page: bytes, start: int) -> int:
-    """Where the script or style ends whose content starts here; 0 if none does.
+    """The end of the script or style whose content starts at `start`; 0 if none starts there.
 
-    Only the parser knows: the tag may be inside a comment or a value. It reads the page up to here, which has been
-    cleared, and a tag more. That tag is text only in such an element.
+    Only the parser knows: the tag may be inside a comment or a value. It parses the page up to `start`, a part that has
+    passed the checks, followed by one more tag. That tag is text only inside a script or style.
     """
     if not _SCRIPT_TAG.match(page, page.rfind(b"<", 0, start)):
         return 0

@@ -15,23 +15,24 @@ from shoal.parse.encodings import CODECS
 from shoal.urls.canonical import MAX_URL_BYTES
 
 _SCHEMES = ("http://", "https://", "ftp://")
-# Told without asking the URL parser: most links that are not visited begin with one of these.
+# Recognized without the URL parser: most links that are not visited start with one of these.
 _NOT_VISITED = ("javascript:", "mailto:", "tel:", "data:")
-# Letters that the URL parser leaves as they are, in segments other than dots, behind a slash or steps up: to join them
-# is to put one behind the other. It takes a fifth of the time, and nearly all links in Debian's documentation are such.
+# A reference that can be appended to its folder: characters that the URL parser leaves unchanged, in segments that do
+# not start with a dot, after a slash or up to seven `../`. This takes a fifth of the time of a join, and nearly all
+# links in Debian's documentation are like this.
 PLAIN = re.compile(
     r"(/|(?:\.\./){0,7}+)[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]+)?"
 )
 
 
 def folders(base: str) -> tuple[str, list[str]]:
-    """The site, and the folders that links start from: the page's own and those seven steps up; above a root is itself.
+    """The site, and the folders that references are relative to: the page's own and the seven above it.
 
-    ('', []) when the base is nothing to start from.
+    Above the root folder is the root folder. ('', []) if the base is not a URL that can be visited.
     """
     host = base.find("://") + 3
     end = base.rfind("/", 0, (base + "?").index("?")) + 1
-    # The name of a file changes no folder, unless it is one of dots.
+    # The name of a file does not affect the folder, unless it consists of dots.
     if host < base.find("/", host) < end and (end == len(base) or PLAIN.fullmatch(base, end)):
         return _folders_of(base[:end])
     return _folders_of.__wrapped__(base)
@@ -39,7 +40,7 @@ def folders(base: str) -> tuple[str, list[str]]:
 
 @lru_cache(maxsize=256)
 def _folders_of(base: str) -> tuple[str, list[str]]:
-    """The same for the folder of a page, or for what is not written as one. Pages of a folder share it."""
+    """Like `folders`, for the folder of a page, so that its pages share the cache entry, or for any other base."""
     whole = join(base, "")
     if not whole:
         return "", []
@@ -54,12 +55,12 @@ def _folders_of(base: str) -> tuple[str, list[str]]:
 
 @lru_cache(maxsize=4096)
 def elsewhere(href: str) -> str:
-    """A whole URL, wherever it stands. The pages of a site share most links that lead away from it."""
+    """The canonical form of an absolute URL. Cached, because the pages of a site share most links to other sites."""
     return join(href, href)
 
 
 def join(base: str, href: str) -> str:
-    """The canonical URL of a link, '' for what is not visited. The parser's own spelling is the canonical one."""
+    """The canonical URL of a link, '' if it is not visited. The canonical spelling is that of the URL parser."""
     if len(href) > MAX_URL_BYTES or (":" in href and href[:11].lower().startswith(_NOT_VISITED)):
         return ""
     try:
@@ -74,12 +75,12 @@ def without_fragment(url: str) -> str:
 
 
 def in_page_encoding(href: str, encoding: str) -> str:
-    """Queries are written in the encoding of their page: the server that gave the page expects them so."""
+    """The link with its query in the encoding of the page, as the server of the page expects it."""
     path, mark, query = href.partition("?")
     codec = CODECS.get(encoding)
     if not mark or codec is None or query.isascii():
         return href
-    # What the encoding lacks is written as a numeric reference, percent-encoded: so do browsers.
+    # Characters that the encoding lacks are numeric references, percent-encoded, as in browsers.
     parts = (
         character if character.isascii() else quote_from_bytes(character.encode(codec, "xmlcharrefreplace"), safe="")
         for character in query

@@ -7,7 +7,7 @@ import re
 _SPACE = "\t\n\f\r "
 _START = re.compile(r"[\t\n\f\r ]*([0-9]*)([0-9.]*)")
 _URL = re.compile(r"[Uu][Rr][Ll][\t\n\f\r ]*=[\t\n\f\r ]*")
-# Longer than any wait that is meant, and short enough for int().
+# More digits than any intended delay has, and few enough for int().
 _MOST_DIGITS = 9
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-# A page has a few dozen characters of this; more is an attack.
+# A page has a few dozen characters of directives; more is an attack.
 MAX_CHARACTERS = 4096
 _AGENT = re.compile(r"\s*([A-Za-z_*-]+)\s*:(.*)", re.DOTALL)
 _BREAK = re.compile(r"[,;\s]+")
@@ -33,7 +33,7 @@ class Directives(msgspec.Struct, frozen=True):
     unavailable_after: float = 0.0
 
     def __or__(self, other: Directives) -> Directives:
-        """Both hold: the most restrictive of each, and the earlier of two dates."""
+        """Both apply: the more restrictive of each, and the earlier of two dates."""
         dates = [date for date in (self.unavailable_after, other.unavailable_after) if date]
         return Directives(
             self.nofollow or other.nofollow,
@@ -61,7 +61,7 @@ def from_headers(values: Iterable[str], token: str) -> Directives:
         agent, mine = "", []
         for piece in value[:MAX_CHARACTERS].split(","):
             named = _AGENT.match(piece)
-            # A directive with a value looks like a robot's name: its own name tells it apart.
+            # A directive with a value looks like the name of a robot; it is recognized by its own name.
             if named and named[1].lower() not in _VALUED:
                 agent, piece = named[1].lower(), named[2]
             if agent in ours:
@@ -78,13 +78,13 @@ def from_meta(name: str, content: str, token: str) -> Directives:
 
 
 def _read(pieces: list[str]) -> Directives:
-    """Directives between commas; people also write spaces and semicolons. Unknown words count nothing."""
+    """The directives of a list split at commas. Spaces and semicolons also separate; unknown words are ignored."""
     words: set[str] = set()
     date: list[str] | None = None
     dates: list[float] = []
     for piece in pieces:
-        found = [word for word in _BREAK.split(piece.lower()) if word]
-        known = _KNOWN.intersection(word.partition(":")[0] for word in found)
+        piece_words = [word for word in _BREAK.split(piece.lower()) if word]
+        known = _KNOWN.intersection(word.partition(":")[0] for word in piece_words)
         if date is not None and known:
             dates.append(_date(date))
             date = None
@@ -93,7 +93,7 @@ def _read(pieces: list[str]) -> Directives:
             date = [piece[start + len("unavailable_after") :].strip(" \t:=")]
         elif date is not None:
             date.append(piece)
-        words.update(found)
+        words.update(piece_words)
     if date is not None:
         dates.append(_date(date))
     none = "none" in words
@@ -101,20 +101,20 @@ def _read(pieces: list[str]) -> Directives:
         none or "nofollow" in words,
         none or "noindex" in words,
         bool(words & {"noarchive", "nocache"}),
-        min((found for found in dates if found), default=0.0),
+        min((seconds for seconds in dates if seconds), default=0.0),
     )
 
 
 def _date(pieces: list[str]) -> float:
-    """RFC 822, RFC 850 or ISO 8601, as seconds since 1970; 0 for what is none of them."""
-    # Loads much, and hardly a page has a date.
+    """A date by RFC 822, RFC 850 or ISO 8601, as seconds since 1970; 0 if it is none of these."""
+    # Imported here: it is slow to load, and few pages have a date.
     from email.utils import parsedate_to_datetime
 
     text = ",".join(pieces).strip()
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            moment = parse(text)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            date = parse(text)
+            return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (ValueError, TypeError, OverflowError, IndexError, AttributeError):
             continue
     return 0.0

@@ -16,28 +16,28 @@ import msgspec
 
 from shoal.errors import InvalidUrl
 from shoal.parse.charset import charset, in_utf8
-from shoal.parse.dates import MAX_DATE, moment
+from shoal.parse.dates import MAX_DATE, timestamp
 from shoal.urls.canonical import MAX_URL_BYTES, parts_of
 
-# The protocol allows 50,000 URLs and 52,428,800 bytes a file, measured without compression.
+# The protocol allows 50,000 URLs and 52,428,800 uncompressed bytes per file.
 MAX_URLS = 100_000
 MAX_BYTES = 52_428_800
-# A URL of a sitemap has a handful; one with a thousand images has thousands.
+# An entry of a sitemap has a handful of elements, and thousands if it has a thousand images.
 MAX_ELEMENTS = 2_000_000
-# Expat keeps every open element, and a file of this module's size could open millions.
+# Expat keeps every open element in memory, and a file of the size that is allowed here could open millions.
 MAX_NESTING = 256
-# Some programs write a member for each part; empty ones cost much and bring nothing.
+# Some programs write several gzip members. Empty members take time and contain nothing.
 MAX_MEMBERS = 1000
-# A broken file is mended and read again, unless that would take long.
-_MENDED_BYTES = 10_000_000
+# A malformed file up to this size is repaired and read again.
+_REPAIRED_BYTES = 10_000_000
 _PIECE = 65536
-# How far a feed or a sitemap is looked for at the front of a file.
+# How many bytes at the start of a file are searched for the root element of a sitemap or feed.
 _FRONT = 2048
 
 _GZIP = b"\x1f\x8b"
 _LOC = frozenset({"loc"})
 _LINK = frozenset({"link", "guid"})
-# By root: what an entry is called, and which of its children name its URL. RSS 1.0 is RDF.
+# By root element: the name of an entry, and which of its children contain its URL. RSS 1.0 is RDF.
 _ROOTS = {
     "urlset": ("url", _LOC),
     "sitemapindex": ("sitemap", _LOC),
@@ -45,13 +45,13 @@ _ROOTS = {
     "rdf": ("item", _LINK),
     "feed": ("entry", frozenset({"link"})),
 }
-# By root: when an entry was changed last. Of several, the latest counts.
+# The children with the date of the last change, by root element, or for all other roots. The latest date counts.
 _UPDATED = frozenset({"updated", "published", "pubdate", "date"})
 _DATES = {"urlset": frozenset({"lastmod"}), "sitemapindex": frozenset({"lastmod"})}
 FEEDS = ("rss", "rdf", "feed")
-# Atomic: a front of nothing but comments must not be tried in every combination.
+# Atomic groups: a file that starts with many comments must not cause backtracking over all combinations.
 _ROOT = re.compile(rb"(?><\?[^>]*\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>|\s)*+<(?:[\w.-]+:)?(\w+)", re.DOTALL | re.IGNORECASE)
-# What people leave unescaped in addresses, and what no XML may hold.
+# Unescaped ampersands, which are common in URLs, and control characters, which XML does not allow.
 _BARE = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")
 _CONTROLS = bytes(set(range(32)) - {9, 10, 13})
 
@@ -82,32 +82,32 @@ def read(body: bytes, *, url: str, content_type: str = "", dates: bool = False) 
         body, trouble = _unpacked(body)
         content_type = ""
     text = in_utf8(body, charset(body, content_type)).lstrip()
-    found = _SitemapReader(url, dates)
+    reader = _SitemapReader(url, dates)
     if not text.startswith(b"<"):
-        found.lines(text)
-        trouble = trouble or ("" if found.kind else _NONE)
-    elif failure := found.xml(text):
-        if failure == _BROKEN and len(text) <= _MENDED_BYTES:
-            # Most files that are broken have bare ampersands, and are whole when those are mended.
-            again = _SitemapReader(url, dates)
-            mended = _BARE.sub(b"&amp;", text.translate(None, _CONTROLS)).decode("utf-8", "replace").encode()
-            failure = again.xml(mended)
-            if len(again.found) >= len(found.found):
-                found = again
+        reader.lines(text)
+        trouble = trouble or ("" if reader.kind else _NONE)
+    elif failure := reader.xml(text):
+        if failure == _BROKEN and len(text) <= _REPAIRED_BYTES:
+            # Most malformed files have unescaped ampersands and no other error.
+            second = _SitemapReader(url, dates)
+            repaired = _BARE.sub(b"&amp;", text.translate(None, _CONTROLS)).decode("utf-8", "replace").encode()
+            failure = second.xml(repaired)
+            if len(second.urls) >= len(reader.urls):
+                reader = second
         trouble = trouble or failure
-    urls, index = tuple(found.found), found.kind == "sitemapindex"
+    urls, index = tuple(reader.urls), reader.kind == "sitemapindex"
     return Sitemap(
         urls=() if index else urls,
         sitemaps=urls if index else (),
-        dropped=found.dropped,
-        kind=found.kind,
+        dropped=reader.dropped,
+        kind=reader.kind,
         trouble=trouble,
-        changed_at=found.changed_at,
+        changed_at=reader.changed_at,
     )
 
 
 def is_sitemap(body: bytes) -> bool:
-    """Whether the root of an XML file says that it is one of these; a look at its front."""
+    """Whether an XML file is a sitemap or feed by its root element. Reads only the start of the file."""
     front = body[:_FRONT]
     if front.startswith(_GZIP):
         try:
@@ -125,49 +125,49 @@ _NONE = "not a sitemap"
 
 
 class _Enough(Exception):
-    """Stops the reading; the message is the reason."""
+    """Stops the parser; the message is the reason."""
 
 
 class _SitemapReader:
     def __init__(self, base: str, dates: bool) -> None:
         self.kind = ""
         self.changed_at: dict[str, float] = {}
-        # In place of an ordered set.
-        self.found: dict[str, None] = {}
+        # Used as an ordered set.
+        self.urls: dict[str, None] = {}
         self.dropped = 0
         self._base = base
         self._entry_name = ""
         self._fields: frozenset[str] = frozenset()
         self._depth = self._entry = self._elements = self._room = 0
-        self._taken = self._gathering = False
+        self._has_url = self._collecting = False
         self._guid = ""
         self._permalink = True
         self._text: list[str] = []
         self._dates = dates
         self._date_fields: frozenset[str] = frozenset()
-        # Of the entry that is being read.
+        # URLs and date of the current entry.
         self._urls: list[str] = []
         self._changed_at = 0.0
 
     def lines(self, text: bytes) -> None:
-        """One URL a line. Lines that are none are dropped: this may be anything."""
+        """Read a file with one URL per line. Other lines are dropped: the file may be anything."""
         self.kind = "text"
         for line in text.splitlines():
-            # Before the bytes become text: a file of one line may be long.
+            # The length is checked before decoding: the file may be one long line.
             if len(line) <= MAX_URL_BYTES and (address := line.decode("utf-8", "replace").strip()):
-                self._take(address if _absolute(address) else "")
-        if self.dropped and not self.found:
+                self._add(address if _absolute(address) else "")
+        if self.dropped and not self.urls:
             self.kind = ""
 
     def xml(self, text: bytes) -> str:
-        """Why it was not read to its end, '' if it was."""
-        # The encoding that is declared is not the one it has by now.
+        """Read an XML file. Returns why it was not read to its end, '' if it was."""
+        # The text is UTF-8 by now, whatever encoding it declares.
         parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
-        # An external DTD, e.g. of RSS 0.91, is only a name: nothing opens it.
+        # An external DTD, e.g. of RSS 0.91, is only a name and is never opened.
         parser.StartDoctypeDeclHandler = _refuse_declarations
         try:
             parser.Parse(text, True)
@@ -189,21 +189,21 @@ class _SitemapReader:
             return
         if not self._entry:
             if name == self._entry_name or _local(name) == self._entry_name:
-                self._entry, self._taken, self._guid = self._depth, False, ""
+                self._entry, self._has_url, self._guid = self._depth, False, ""
                 self._urls, self._changed_at = [], 0.0
-                self._gather()
+                self._collect_text()
             return
-        self._gathering = False
+        self._collecting = False
         if self._depth == self._entry + 1 and _local(name) in self._fields:
-            self._gather()
+            self._collect_text()
             if href := attributes.get("href"):
-                self._gathering = False
+                self._collecting = False
                 if attributes.get("rel", "alternate") == "alternate":
-                    self._taken = True
-                    self._take(href)
+                    self._has_url = True
+                    self._add(href)
             self._permalink = attributes.get("isPermaLink", "true") != "false"
         elif self._date_fields and self._depth == self._entry + 1 and _local(name) in self._date_fields:
-            self._gather()
+            self._collect_text()
             self._room = 4 * MAX_DATE
 
     def _end(self, name: str) -> None:
@@ -211,33 +211,33 @@ class _SitemapReader:
         if not self._entry:
             return
         if depth == self._entry:
-            # Some write the address into the entry itself; feeds may name it only by its id.
-            if not self._taken and _absolute(address := self._guid or self._address()):
-                self._take(address)
+            # Some sites write the URL into the entry itself; some feeds have it only as the entry's id.
+            if not self._has_url and _absolute(address := self._guid or self._address()):
+                self._add(address)
             self._entry = 0
             if self._changed_at:
                 self.changed_at.update(dict.fromkeys(self._urls, self._changed_at))
-        elif self._gathering and depth == self._entry + 1:
+        elif self._collecting and depth == self._entry + 1:
             address = self._address()
             if self._date_fields and _local(name) in self._date_fields:
-                self._changed_at = max(self._changed_at, moment(address))
+                self._changed_at = max(self._changed_at, timestamp(address))
             elif _local(name) == "guid":
                 self._guid = address if self._permalink else ""
             elif address:
-                self._taken = True
-                self._take(address)
-        self._gathering = False
+                self._has_url = True
+                self._add(address)
+        self._collecting = False
 
-    def _gather(self) -> None:
-        # Spaces around an address are many in files that are set out for readers.
-        self._gathering, self._text, self._room = True, [], 2 * MAX_URL_BYTES
+    def _collect_text(self) -> None:
+        # Twice the length of a URL: files that are indented for readers have many spaces around it.
+        self._collecting, self._text, self._room = True, [], 2 * MAX_URL_BYTES
 
     def _characters(self, data: str) -> None:
-        if self._gathering:
+        if self._collecting:
             self._text.append(data)
             self._room -= len(data)
             if self._room < 0:
-                self._gathering, self._text = False, []
+                self._collecting, self._text = False, []
 
     def _begin(self, root: str, attributes: dict[str, str]) -> None:
         if root not in _ROOTS:
@@ -254,11 +254,11 @@ class _SitemapReader:
         self._text = []
         return address
 
-    def _take(self, address: str) -> None:
-        if len(self.found) >= MAX_URLS:
+    def _add(self, address: str) -> None:
+        if len(self.urls) >= MAX_URLS:
             self.dropped += 1
         elif url := _resolved(self._base, address):
-            self.found[url] = None
+            self.urls[url] = None
             if self._date_fields:
                 self._urls.append(url)
         else:
@@ -266,7 +266,7 @@ class _SitemapReader:
 
 
 def _local(name: str) -> str:
-    # Namespaces are written wrongly more often than names are: only the name behind the prefix counts.
+    # Namespaces are wrong more often than names: only the name after the prefix counts.
     return name.rpartition(":")[2].lower()
 
 
@@ -275,7 +275,7 @@ def _absolute(text: str) -> bool:
 
 
 def _resolved(base: str, address: str) -> str:
-    """The canonical URL, '' when it cannot be visited."""
+    """The canonical URL of an address, '' if it cannot be visited."""
     if not address or len(address) > MAX_URL_BYTES:
         return ""
     try:
@@ -290,11 +290,11 @@ def _refuse_declarations(_name: str, _system: str | None, _public: str | None, d
 
 
 def _unpacked(body: bytes) -> tuple[bytes, str]:
-    """What a gzip of one or more members holds, as far as the limit, and why it is not all."""
+    """The content of a gzip with one or more members, up to the limit; and why it is incomplete, '' if it is not."""
     out, members = bytearray(), 1
     member = zlib.decompressobj(wbits=31)
     try:
-        # In pieces, so that what came before an error is kept.
+        # In pieces, so that the data before an error is kept.
         for start in range(0, len(body), _PIECE):
             piece = body[start : start + _PIECE]
             while piece:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-# Attributes up to the end of the tag; the first two alternatives are the usual ones. The end of a comment ends no tag.
+# The attributes and the end of a tag; the first two alternatives are the most frequent. `-->` does not end a tag.
 _REST = (
     rb"(?:>| class=\"[^\"]*+\">"
     rb"|(?:\s++[^\s\"'<>=/-][^\s\"'<>=/]*+(?:\s*+=\s*+(?:\"[^\"<>]*+\"|'[^'<>]*+'|[^\s\"'<>`=]++))?+)*+\s*+/?+(?<!--)(?<!!)>)"
@@ -30,10 +30,10 @@ _BLOCK = (
 )
 _CELL_START = rb"<t[dh]" + _REST
 _ROW_END = rb"<(?:tr|/table)" + _REST
-# Stands for inline tags until it is known that none of them was inside a value.
+# Replaces inline tags until it is known that none of them was inside a value.
 _INLINE_MARK = b"\1"
 _KINDS = (
-    # Up to three tags in a row are one match, which saves a sixth of the time; a repeated group takes twice the time.
+    # Up to three tags in a row are one match, which saves a sixth of the time. A repeated group takes twice as long.
     _INLINE + (rb"(?:" + _INLINE) * 2 + rb"|)" * 2,
     # Block tags with nothing but white space between them are one mark.
     _BLOCK + rb"(?:[\s\1]*+" + _BLOCK + rb"(?:[\s\1]*+" + _BLOCK + rb")*+|)",
@@ -41,31 +41,32 @@ _KINDS = (
     _ROW_END,
 )
 _TAGS = tuple(re.compile(kind) for kind in _KINDS)
-# A tag was replaced in a quoted value, of a tag or in a script: one page in fifteen has one. Then such tags are read as
-# a whole, and what looks like a tag in a value is none: `<a href="/?q=<b>">`. Quotes count only after an equals sign.
+# A tag was replaced inside a quoted value of a tag or script, as in one page in fifteen. Then tags with values are
+# matched as a whole, so that `<b>` in `<a href="/?q=<b>">` does not count as a tag. Quotes count only after an equals
+# sign.
 _MARK_IN_VALUE = re.compile(rb"=\s*+(?:\"[^\"\1\f]*+[\1\f]|'[^'\1\f]*+[\1\f])")
 _NO_ANGLES_OR_MARKS = bytes(set(range(256)) - set(b"<>\1\f"))
 _TAG_WITH_VALUE = re.compile(
     rb"<[a-zA-Z][^\s/<>]*+(?:=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|(?![\"']))|[^<>=])*+"
     rb"=\s*+(?:\"[^\"<]*+<[^\"]*+\"|'[^'<]*+<[^']*+')(?:=\s*+(?:\"[^\"]*+\"|'[^']*+')?+|[^<>=])*+>"
 )
-# They take twice the time, so they are for pages with tags in capitals: a page has them everywhere, or in parts of it.
+# These take twice the time, so they are used only for pages with tags in capitals, anywhere or in parts of the page.
 _ANY_CASE_TAGS = tuple(re.compile(kind, re.IGNORECASE) for kind in _KINDS)
 _CAPITAL_TAG = re.compile(rb"<[A-Z]")
 _SAMPLE_BYTES = 1_024
 
-# Between two marks, white space as no page is indented.
+# White space that no page uses for indentation, between two marks.
 _CELL, _ROW = "\f\t \t\f", "\f \t \f"
 _CELL_MARK, _ROW_MARK = _CELL.encode(), _ROW.encode()
-# Line ends that are none in HTML, and the space that pages use most beside the usual one.
+# Line separators that do not end a line in HTML, and the no-break space, the most frequent space beside the plain one.
 _SPACES = "\n\xa0\x85\u2028\u2029"
-# NUL is in no text of a tree: the parser drops or replaces it.
-_PLACE = re.compile(r"\0(\d+)\0")
+# The text of a tree never contains NUL: the parser drops or replaces it.
+_PLACEHOLDER = re.compile(r"\0(\d+)\0")
 _LINE_ENDS = re.compile(r"\n*\f[\f\n]*")
 
 
 def replace_tags(markup: bytes) -> bytes:
-    """The markup with marks in place of tags that separate text, without those of inline elements."""
+    """The markup with marks in place of tags that separate text, and without the tags of inline elements."""
     samples = range(0, len(markup), len(markup) // 4 + 1)
     capitals = any(_CAPITAL_TAG.search(markup, start, start + _SAMPLE_BYTES) for start in samples)
     tags = _ANY_CASE_TAGS if capitals else _TAGS
@@ -77,8 +78,8 @@ def replace_tags(markup: bytes) -> bytes:
 
 
 def _has_marked_value(marked: bytes) -> bool:
-    # Without a mark between `<` and `>`, and without a `>` that ends no tag, no value has one. That clears most pages
-    # in half the time that it takes to read all values.
+    # If no mark is between `<` and `>`, and every `>` ends a tag, no value contains a mark. This check settles most
+    # pages in half the time that it takes to read all values.
     angles = marked.translate(None, _NO_ANGLES_OR_MARKS)
     if b"<\1" not in angles and b"<\f" not in angles and b">>" not in angles.translate(None, b"\1\f"):
         return False
@@ -96,7 +97,7 @@ def escape_values(markup: bytes) -> bytes:
 
 
 def _escaped(tag: re.Match[bytes]) -> bytes:
-    """The tag with character references for the angle brackets in its values: the tree has the same values."""
+    """The tag with character references for the angle brackets in its values, which the tree decodes again."""
     inner = tag[0][1:-1]
     return b"<" + inner.replace(b"<", b"&lt;").replace(b">", b"&gt;") + b">"
 
@@ -106,19 +107,19 @@ def separates(tag: bytes) -> bool:
     return any(tags.match(tag) for tags in _ANY_CASE_TAGS[1:])
 
 
-def place(number: int) -> str:
-    """What stands in the tree in place of a preformatted text, on lines of its own."""
+def placeholder(number: int) -> str:
+    """The text that replaces a preformatted text in the tree, on a line of its own."""
     return f"\f\0{number}\0\f"
 
 
 def lines(text: str, preformatted: list[str]) -> str:
-    """The text of a tree with marks as lines, without empty ones except in preformatted texts."""
+    """The text of a tree with marks as lines, without empty lines except in preformatted texts."""
     for character in _SPACES:
         text = text.replace(character, " ")
-    # Both marks have a tab in them, which is found fastest.
+    # Both marks contain a tab, which is the fastest to search.
     if "\t" not in text or (_ROW not in text and _CELL not in text):
         return _filled(_blocks(text), preformatted)
-    # The parser drops white space before the body, and with it the mark of a row that begins the page.
+    # The parser drops white space before the body, and with it the mark of a row at the start of the page.
     first, *rows = text.split(_ROW)
     laid = ["\t".join([_blocks(cell) for cell in first.split(_CELL)]).rstrip()]
     for row in rows:
@@ -129,7 +130,7 @@ def lines(text: str, preformatted: list[str]) -> str:
 
 
 def preformatted_lines(text: str, inner: list[str]) -> str:
-    """A preformatted text of a tree with marks, without the empty lines around it; `inner` may have places in it."""
+    """A preformatted text of a tree with marks, without empty lines around it. `inner` fills its placeholders."""
     if "\f" in text:
         text = text.replace(_CELL, "\t").replace(_ROW, "\f")
         text = _LINE_ENDS.sub(lambda run: "\n" * max(1, run[0].count("\n")), text)
@@ -137,14 +138,14 @@ def preformatted_lines(text: str, inner: list[str]) -> str:
 
 
 def _filled(text: str, preformatted: list[str]) -> str:
-    return _PLACE.sub(lambda found: preformatted[int(found[1])], text) if "\0" in text else text
+    return _PLACEHOLDER.sub(lambda match: preformatted[int(match[1])], text) if "\0" in text else text
 
 
 def _blocks(text: str) -> str:
     text = text.strip()
     if "\f" not in text:
         return _line(text)
-    # As `_line` does, without a call for each of some 200 blocks.
+    # Like `_line`, without a call for each of about 200 blocks.
     return "\n".join(
         [
             " ".join(block.split()) if "  " in block or "\t" in block else block.rstrip()
@@ -155,5 +156,5 @@ def _blocks(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    # To look is faster than to split into words, and most texts are a line already.
+    # Searching is faster than splitting into words, and most texts need no change.
     return " ".join(text.split()) if "  " in text or "\t" in text else text.rstrip()
