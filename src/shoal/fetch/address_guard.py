@@ -34,15 +34,15 @@ _REFUSED: tuple[tuple[str, tuple[_Network, ...]], ...] = tuple(
         ("multicast", "224.0.0.0/4 ff00::/8"),
         ("documentation", "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
         ("benchmark", "198.18.0.0/15 2001:2::/48"),
-        # 192.88.99.0/24 is the retired relay of 6to4, 64:ff9b:1::/48 NAT64 inside one's own network (RFC 8215): what
-        # is behind it depends on a prefix length that nobody outside knows.
+        # 192.88.99.0/24 is the retired relay of 6to4. 64:ff9b:1::/48 is NAT64 inside a network (RFC 8215): its targets
+        # depend on a prefix length that is unknown outside of that network.
         ("reserved", "192.0.0.0/24 192.88.99.0/24 240.0.0.0/4 64:ff9b:1::/48 100::/64 2001::/23 5f00::/16"),
     )
 )
 _WRAPPED_LOW = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 
-# What browsers block, from the Fetch standard (https://fetch.spec.whatwg.org/#port-blocking).
+# The ports that browsers block, from the Fetch standard (https://fetch.spec.whatwg.org/#port-blocking).
 _BROWSERS = frozenset(
     (
         0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103,
@@ -64,7 +64,7 @@ _FTP_PORTS = _PORTS - {21}
 
 
 def wrapped(address: _Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a packet to this IPv6 address ends up at, if it carries one."""
+    """The IPv4 address to which a packet to this IPv6 address is delivered; None if it contains none."""
     if not isinstance(address, ipaddress.IPv6Address):
         return None
     # The two lowest, :: and ::1, are addresses of IPv6 itself.
@@ -92,7 +92,7 @@ class AddressGuard:
 
     def _judge_address(self, text: str) -> str:
         try:
-            # A zone (fe80::1%eth0) says through which door to go, not where to.
+            # A zone (fe80::1%eth0) selects the network interface, not the destination.
             address: _Address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
             return "not an address"
@@ -104,7 +104,7 @@ class AddressGuard:
         if isinstance(address, ipaddress.IPv6Address) and (
             address.ipv4_mapped is not None or address in _WRAPPED_LOW[0]
         ):
-            # The system and NAT64 turn these into the IPv4 address that was just judged.
+            # The system and NAT64 turn these into the IPv4 address that was just checked.
             return ""
         return _reason(address)
 

@@ -1,4 +1,4 @@
-"""Cookies as RFC 6265 has them: what a response sets, and what a request sends back. Pure; time is an argument.
+"""Cookies by RFC 6265: which ones a response sets, and which ones a request sends. Pure; time is an argument.
 
 Owns the stored form of a jar. A jar has the cookies of one registrable domain, or of one host: no cookie is valid for
 more than that, so a jar is all that a request needs. A cookie for a public suffix such as co.uk is not accepted.
@@ -119,74 +119,77 @@ def _put(jar: Jar, new: list[Cookie], now: float) -> Jar:
         old = kept.get(cookie.key)
         if cookie.expires_at and cookie.expires_at <= now:
             kept.pop(cookie.key, None)
-        elif old is None or _facts(old) != _facts(cookie):
+        elif old is None or _content(old) != _content(cookie):
             # RFC 6265 5.3 step 11.3: a cookie that is set again keeps its age.
             kept[cookie.key] = cookie if old is None else msgspec.structs.replace(cookie, created_at=old.created_at)
     changed = tuple(kept.values())
     if changed == jar:
         return jar
     while len(changed) > MOST_COOKIES or len(_encode(changed)) > MOST_BYTES:
-        oldest = min(range(len(changed)), key=lambda place: changed[place].created_at)
+        oldest = min(range(len(changed)), key=lambda index: changed[index].created_at)
         changed = changed[:oldest] + changed[oldest + 1 :]
     return changed
 
 
-def _facts(cookie: Cookie) -> tuple[object, ...]:
-    """What tells two settings of a cookie apart. A site that extends one at every page is written once in a minute."""
+def _content(cookie: Cookie) -> tuple[object, ...]:
+    """The values that are compared to see whether a cookie has changed.
+
+    The expiry is in minutes: a jar whose cookie is extended by every page is written once a minute.
+    """
     return (cookie.value, cookie.host_only, cookie.secure, int(cookie.expires_at / 60))
 
 
 def _parsed(header: str, target: Target, now: float, host_only: bool) -> Cookie | None:
-    """RFC 6265 5.2 and 5.3; None for a cookie that is not accepted."""
+    """The cookie of a Set-Cookie header by RFC 6265 5.2 and 5.3; None if it is not accepted."""
     if _CONTROL.search(header):
         return None
     pair, *attributes = header.split(";")
     before, mark, after = pair.partition("=")
     name, value = (before.strip(" \t"), after.strip(" \t")) if mark else ("", before.strip(" \t"))
-    # A cookie without a name is its value alone; one without either is nothing.
+    # A cookie may lack its name, but not both its name and its value.
     if (not value and not name) or len(name) + len(value) > _MOST_PAIR or not _sendable(name + value):
         return None
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for attribute in attributes:
         key, _, text = attribute.partition("=")
         if len(text) <= _MOST_ATTRIBUTE:
-            given[key.strip(" \t").lower()] = text.strip(" \t")
+            values[key.strip(" \t").lower()] = text.strip(" \t")
     host, secure_origin = _name(target), target.scheme == "https"
-    domain = given.get("domain", "").removeprefix(".").lower()
+    domain = values.get("domain", "").removeprefix(".").lower()
     if domain and domain != host:
         if not _below(host, domain):
             return None
         if host_only:
             domain = ""
-        # A public suffix, or a single label: the cookie would be that of many sites.
+        # A public suffix, or a single label: the cookie would be sent to many sites.
         elif not registrable_domain(domain):
             return None
-    path = given.get("path", "")
+    path = values.get("path", "")
     path = path if path.startswith("/") else _default_path(target)
-    secure = "secure" in given
+    secure = "secure" in values
     if secure and not secure_origin:
         return None
     if name.lower().startswith("__secure-") and not secure:
         return None
-    if name.lower().startswith("__host-") and (not secure or given.get("domain") or path != "/"):
+    if name.lower().startswith("__host-") and (not secure or values.get("domain") or path != "/"):
         return None
     return Cookie(
         name, value, domain or host, not domain or host_only or not registrable_domain(domain), path, secure,
-        _expiry(given, now), now,
+        _expiry(values, now), now,
     )  # fmt: skip
 
 
-def _expiry(given: dict[str, str], now: float) -> float:
-    age = given.get("max-age", "")
+def _expiry(attributes: dict[str, str], now: float) -> float:
+    age = attributes.get("max-age", "")
     if re.fullmatch(r"-?[0-9]+", age):
         seconds = int(age) if len(age) < 12 else (_LONGEST_SECONDS if age[0] != "-" else 0)
         return now + min(seconds, _LONGEST_SECONDS) if seconds > 0 else 1.0
-    expires = _date(given["expires"]) if "expires" in given else None
+    expires = _date(attributes["expires"]) if "expires" in attributes else None
     return min(max(expires, 1.0), now + _LONGEST_SECONDS) if expires is not None else 0.0
 
 
 def _date(text: str) -> float | None:
-    """RFC 6265 5.1.1; None for any other text."""
+    """The time of a date by RFC 6265 5.1.1, in seconds since 1970; None for any other text."""
     time = day = month = year = None
     for token in _DELIMITER.split(text):
         if time is None and (match := _TIME.fullmatch(token)):

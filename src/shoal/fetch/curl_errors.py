@@ -1,6 +1,6 @@
-"""What libcurl's errors mean: one table from its codes to faults and short reasons.
+"""The meaning of libcurl's errors: one table from its codes to faults and short reasons.
 
-A server can cause no other exception than a FetchError: a code that is not listed counts as a malformed response.
+The only exception that a server can cause is FetchError: a code that is not listed counts as a malformed response.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FAULTS: dict[int, tuple[Fault, str]] = {
     _E_TOO_LARGE: (Fault.TOO_LARGE, "headers too large"),
 }
 
-# Where one code stands for several things, its text tells them apart; each text has a test that fails when libcurl
-# changes it. The code's own entry above is right, if less exact, when none of these fits.
+# If a code has several meanings, the text of the error distinguishes them. Each text has a test that fails when libcurl
+# changes it. If no text matches, the code's entry above is correct, but less precise.
 _TEXTS: tuple[tuple[int, str, Fault, str], ...] = (
     (pycurl.E_BAD_CONTENT_ENCODING, "Unrecognized", Fault.MALFORMED, "unknown coding"),
     (pycurl.E_OPERATION_TIMEDOUT, "too slow", Fault.TIMED_OUT, "too slow"),
@@ -77,17 +77,17 @@ def fetch_error(url: str, code: int, text: str, curl: pycurl.Curl, *, proxied: b
     """The error of a transfer that ended with this code."""
     fault, reason = _FAULTS.get(code, (Fault.MALFORMED, "malformed"))
     if proxied and code == pycurl.E_COULDNT_CONNECT:
-        # Only the proxy is connected to. It reports what it could not reach in a response, whose text is matched below.
+        # Only the proxy is connected to. If it cannot reach a host, it sends a response, whose text is matched below.
         fault, reason = Fault.PROXY, "proxy refused"
     for only, part, other, name in _TEXTS:
         if code == only and part in text:
             fault, reason = other, name
     if code == _E_HTTP2 and not text:
-        # Nothing was wrong with any frame: the connection ended.
+        # No frame was invalid: the connection ended.
         fault, reason = Fault.RESET, "reset"
     if code == pycurl.E_PEER_FAILED_VERIFICATION:
         reason = _CERTIFICATES.get(curl.getinfo(pycurl.SSL_VERIFYRESULT), "tls")
-        # The name is compared by libcurl, after OpenSSL has found the chain good.
+        # libcurl compares the name, after OpenSSL has accepted the chain.
         if reason == "tls" and "subject name" in text:
             reason = "tls: wrong name"
     return FetchError(f"{masked(url)} was not fetched: {text or reason}.", fault=fault, reason=reason)

@@ -24,7 +24,7 @@ from shoal.politeness.backoff import Fault
 from shoal.settings import masked
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
-"""A name to its addresses; raises OSError when it has none."""
+"""Returns the addresses of a name; raises OSError if it has none."""
 
 # getaddrinfo returns no lifetime. A failed connection discards the addresses immediately, so this limits only how long
 # a site that moved and left its old server running is requested at its old address.
@@ -56,24 +56,24 @@ class Origin:
     )
 
     def __init__(self, prefix: str) -> None:
-        """`prefix` is what stands before the path; it is `plain` when the parser spells it the same way."""
+        """`prefix` is the URL up to the path. The origin is `plain` if the parser spells the prefix the same way."""
         parsed = ada_url.URL(prefix + "/")
         self.prefix = prefix
         self.plain = parsed.origin == prefix
         self.scheme = parsed.protocol[:-1]
         self.host = parsed.hostname
         self.port = int(parsed.port or _PORTS[self.scheme])
-        # Whether an FTP server lists its directories by MLSD: it does until it says no.
+        # Whether an FTP server supports MLSD for listings: assumed until it rejects the command.
         self.facts = True
         self.literal = _is_literal(self.host)
         self.addresses: tuple[str, ...] = (self.host.strip("[]"),) if self.literal else ()
         self.expires_mono = float("inf") if self.literal else 0.0
-        # What CURLOPT_RESOLVE takes. The plus lets libcurl drop the entry after a minute; every request sets it again.
+        # The value of CURLOPT_RESOLVE. The plus lets libcurl drop the entry after a minute; every request sets it.
         self.resolve: list[str] = []
-        # The connection last opened, and when one was found dead.
+        # The socket of the connection that was opened last, and when a connection was found closed.
         self.socket = -1
         self.dead_mono = float("-inf")
-        # Whether its connections may have a second request: not after a response whose length was stated twice.
+        # Whether its connections may be reused: not after a response that states its length twice.
         self.reusable = True
         self.lookup: asyncio.Task[tuple[str, str]] | None = None
 
@@ -105,7 +105,7 @@ class OriginCache:
         NoSocket when this machine has no file or thread left for the lookup.
         """
         if origin.lookup is None:
-            # Requests to one origin share a lookup, and one that is cancelled does not take it from the others.
+            # Requests to one origin share a lookup, which continues if one of the requests is cancelled.
             origin.lookup = asyncio.create_task(self._lookup(origin))
         try:
             async with asyncio.timeout(seconds):
@@ -133,7 +133,10 @@ class OriginCache:
                 origin.lookup.cancel()
 
     async def _lookup(self, origin: Origin) -> tuple[str, str]:
-        """Why it failed, in short and in full. A value, because no caller may be left to receive an exception."""
+        """Look up the name. Returns why that failed, as a short reason and a sentence; '' if it did not.
+
+        It does not raise, because there may be no caller left to receive an exception.
+        """
         try:
             addresses = await self._resolver(origin.host)
         except NoSocket:
@@ -152,17 +155,17 @@ class OriginCache:
             return Fault.UNKNOWN_HOST.value, "its name has no address"
         origin.addresses = tuple(dict.fromkeys(addresses))
         origin.expires_mono = time.monotonic() + KEEP_SECONDS
-        dialled = ",".join(f"[{address}]" if ":" in address else address for address in origin.addresses)
-        origin.resolve = [f"+{origin.host}:{origin.port}:{dialled}"]
+        joined = ",".join(f"[{address}]" if ":" in address else address for address in origin.addresses)
+        origin.resolve = [f"+{origin.host}:{origin.port}:{joined}"]
         return "", ""
 
 
 def forbidden(prefix: str, address: str, port: int, reason: str) -> FetchError:
-    what = f"the address {address} is {reason}; --allow-network or fetch.allow_networks allows a private network"
+    explanation = f"the address {address} is {reason}; --allow-network or fetch.allow_networks allows a private network"
     if reason == "port":
-        what = f"port {port} belongs to another kind of service and is never allowed"
+        explanation = f"port {port} belongs to another kind of service and is never allowed"
     return FetchError(
-        f"{masked(prefix)} was not requested: {what}.",
+        f"{masked(prefix)} was not requested: {explanation}.",
         fault=Fault.FORBIDDEN_ADDRESS,
         reason=f"forbidden address: {reason}",
     )
@@ -186,11 +189,11 @@ class _Threads:
     """
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        self._limit = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def resolve(self, host: str) -> Sequence[str]:
         loop = asyncio.get_running_loop()
-        async with self._places:
+        async with self._limit:
             done: asyncio.Future[list[str]] = loop.create_future()
 
             def finish(addresses: list[str], error: BaseException | None) -> None:
@@ -201,19 +204,19 @@ class _Threads:
                 else:
                     done.set_exception(error)
 
-            def ask() -> None:
+            def look_up() -> None:
                 addresses: list[str] = []
                 trouble: BaseException | None = None
                 try:
-                    answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-                    addresses = [str(answer[4][0]) for answer in answers]
+                    results = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+                    addresses = [str(result[4][0]) for result in results]
                 except (OSError, UnicodeError) as error:
                     trouble = error
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and no caller waits
                     loop.call_soon_threadsafe(finish, addresses, trouble)
 
             try:
-                threading.Thread(target=ask, name="lookup", daemon=True).start()
+                threading.Thread(target=look_up, name="lookup", daemon=True).start()
             except RuntimeError as error:
                 raise NoSocket from error
             return await done

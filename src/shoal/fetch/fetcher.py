@@ -36,17 +36,17 @@ from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked
 
 SCHEMES = ("http", "https")
-# A URL that the frontier has spelled, by far the most of all: what is before the path is the origin.
+# A URL as the frontier spells it, as nearly all are: the part before the path is the origin.
 _PLAIN = re.compile(r"(https?://[a-z0-9.\-]+(?::[0-9]+)?)/[!-~]*")
 KEEP_HEADERS = 256
-# More than any worker has: the limit of open files is what counts.
+# More than any worker has: the effective limit is that of open files.
 _MOST_TRANSFERS = 100_000
-# libcurl looks for connections that the server has closed once in a second, whatever happens in between.
+# libcurl checks once per second for connections that the server has closed, whatever happens in between.
 PRUNE_SECONDS = 1.1
 # Errors that a lack of files or memory causes before a request is sent.
 _UNSENT = (pycurl.E_SSL_CACERT_BADFILE, pycurl.E_OUT_OF_MEMORY)
 T = TypeVar("T")
-_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS) only what is shut both ways is noticed
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS), only sockets closed in both directions are detected
 
 
 class MustWait(Exception):
@@ -98,8 +98,8 @@ class Fetcher:
     async def fetch(self, request: Request, *, wait: bool = True) -> Response:
         """The complete response, with any status; FetchError names the reason if there is none.
 
-        The request may have to wait for bandwidth or for open files, however long that takes: its own time begins after
-        that. Without `wait`, that is MustWait.
+        The request waits for bandwidth and for open files, however long that takes; its timeout starts after that.
+        Without `wait`, MustWait is raised instead.
         """
         if self._on_request is None and self._cache is None:
             return await self._send(request, wait)
@@ -141,7 +141,7 @@ class Fetcher:
             raise MustWait from None
 
     async def _with_room(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat what finds no file for a connection. Nothing was sent, so the host has not noticed."""
+        """Repeat an attempt while no file is free for its connection. Nothing was sent, so the host is not affected."""
         tries = 0
         while True:
             try:
@@ -161,7 +161,7 @@ class Fetcher:
             ftp.check(request.url, request.method, request.body, self._settings.proxy)
         headers = self._header_lines(request.headers)
         if self._bucket is not None:
-            # Again after each sleep: what others received meanwhile is debt too.
+            # Checked again after each sleep: the bytes that other requests received meanwhile count as debt, too.
             while (seconds := self._bucket.wait_seconds(time.monotonic())) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(seconds)
         started_at, started = time.time(), time.monotonic()
@@ -188,7 +188,7 @@ class Fetcher:
                 if not (transfer.cut and transfer.trouble == "cut"):
                     raise self._failure(request.url, origin, transfer, error) from None
             if not transfer.whole_head:
-                # libcurl takes a head that ends in the middle for one without a body.
+                # libcurl treats an incomplete head as a response without a body.
                 raise FetchError(
                     f"{masked(request.url)} was not fetched: the response ended within its headers.",
                     fault=Fault.TRUNCATED,
@@ -197,7 +197,7 @@ class Fetcher:
             if transfer.opened >= 0:
                 origin.socket = transfer.opened
             if transfer.framed_twice():
-                # libcurl does not say which connection it was: none of this origin is used again.
+                # libcurl does not report which connection it was, so no connection of this origin is reused.
                 origin.reusable = False
             whole = True
             status = transfer.curl.getinfo(pycurl.RESPONSE_CODE)
@@ -205,7 +205,7 @@ class Fetcher:
         finally:
             if self._bucket is not None:
                 self._bucket.spend(_received(transfer.curl))
-            # A handle that was stopped half way, or carries a method and a body, is not worth cleaning.
+            # A handle that was interrupted, or has a method and a body, is not worth resetting.
             if whole and plain and not self._closed:
                 transfer.clear()
                 self._idle.append(transfer)
@@ -213,7 +213,7 @@ class Fetcher:
                 transfer.close()
 
     async def _ftp(self, request: Request, url: str, origin: Origin, transfer: Transfer, ends_mono: float) -> int:
-        """Fetch a file or list a directory; what came of it as a status of HTTP."""
+        """Fetch a file or list a directory. Returns the outcome as an HTTP status."""
         curl = transfer.curl
         facts = url.endswith("/") and origin.facts
         if facts:
@@ -223,7 +223,7 @@ class Fetcher:
         except pycurl.error as error:
             code = error.args[0]
             if facts and not transfer.trouble and ftp.knows_no_facts(code, curl):
-                origin.facts = transfer.asked = False
+                origin.facts = transfer.requested = False
                 curl.unsetopt(pycurl.CUSTOMREQUEST)
                 curl.setopt(pycurl.TIMEOUT_MS, max(1, int((ends_mono - time.monotonic()) * 1000)))
                 return await self._ftp(request, url, origin, transfer, ends_mono)
@@ -235,7 +235,7 @@ class Fetcher:
         return 200
 
     async def address(self, url: str) -> str:
-        """The address of a URL's host, the same one for any order of addresses. FetchError as for `fetch`."""
+        """One address of a URL's host: the same one in whichever order they are returned. FetchError as for `fetch`."""
         _, origin = self._target(url, True)
         if time.monotonic() >= origin.expires_mono:
             await self._with_room(lambda: self._look_up(origin, CONNECT_SECONDS))
@@ -247,13 +247,13 @@ class Fetcher:
         try:
             await self._names.look_up(origin, seconds)
         except FetchError:
-            # Without a file, the system's resolver reads no configuration and reaches no name server.
+            # Without a free file, the system's resolver cannot read its configuration or reach a name server.
             if self._shortage.explains_failure():
                 raise NoSocket from None
             raise
 
     async def close(self) -> None:
-        """End all transfers (their callers see a cancellation) and close all connections."""
+        """Abort all transfers (their callers get a cancellation) and close all connections."""
         self._closed = True
         self._names.close()
         await self._multi.aclose()
@@ -261,7 +261,7 @@ class Fetcher:
             self._idle.pop().close()
 
     def _target(self, url: str, with_ftp: bool) -> tuple[str, Origin]:
-        """The URL as libcurl gets it, and its origin."""
+        """The URL for libcurl, and its origin."""
         plain = _PLAIN.fullmatch(url)
         try:
             if plain is not None:
@@ -272,10 +272,10 @@ class Fetcher:
             scheme = parsed.protocol[:-1]
             if scheme in SCHEMES or (with_ftp and scheme == "ftp"):
                 return parsed.href, self._names.origin(parsed.origin)
-            why = "only http and https are"
+            explanation = "only http and https are"
         except ValueError:
-            why = "it is not a URL"
-        raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="bad url")
+            explanation = "it is not a URL"
+        raise FetchError(f"{masked(url)} is not fetched: {explanation}.", fault=Fault.ABORTED, reason="bad url")
 
     def _failure(self, url: str, origin: Origin, transfer: Transfer, error: pycurl.error) -> FetchError:
         code, text = error.args
@@ -286,7 +286,7 @@ class Fetcher:
             transfer.starved or transfer.curl.getinfo(pycurl.OS_ERRNO) in EXHAUSTED
         ):
             raise NoSocket from None
-        if code in _UNSENT and not transfer.asked and self._shortage.explains_failure():
+        if code in _UNSENT and not transfer.requested and self._shortage.explains_failure():
             raise NoSocket from None
         if transfer.trouble:
             return FetchError(
@@ -299,20 +299,20 @@ class Fetcher:
         return fetch_error(url, code, text, transfer.curl, proxied=bool(self._settings.proxy))
 
     def _header_lines(self, headers: tuple[tuple[str, str], ...]) -> list[bytes]:
-        """The request's headers as lines. A crawl sends the same again and again: the same list means no change."""
+        """The request's headers as lines. Equal headers give the same list object, which shows that nothing changed."""
         lines = self._headers.get(headers)
         if lines is None:
             if len(self._headers) >= KEEP_HEADERS:
                 self._headers.clear()
-            # Without this line libcurl waits for a 100 before it sends a long body.
+            # Without this line, libcurl waits for a 100 response before it sends a long body.
             lines = self._headers[headers] = [*(_line(name, value) for name, value in headers), b"Expect:"]
         return lines
 
 
 def _must_connect(origin: Origin, now: float) -> bool:
-    """Whether libcurl might take a connection that is closed already: the request would be lost, and is sent only once.
+    """Whether libcurl might use a connection that the server has closed: the request would fail, and is not repeated.
 
-    A descriptor may be closed or belong to another connection by now. Then the worst is one new connection too many.
+    The descriptor may be closed or belong to another connection by now. The worst effect is an unnecessary connection.
     """
     if origin.socket >= 0:
         poller = select.poll()
@@ -327,7 +327,7 @@ def _must_connect(origin: Origin, now: float) -> bool:
 def _line(name: str, value: str) -> bytes:
     if not FIELD.fullmatch(name) or name.lower() in REFUSED_HEADERS or any(sign in value for sign in "\r\n\0"):
         raise InvalidInput(f"The header {name[:60]!r} cannot be sent: HTTP does not allow its name or its value.")
-    # libcurl leaves out a header whose line ends in a colon; a semicolon sends it empty.
+    # libcurl omits a header whose line ends in a colon; with a semicolon, it sends the header with an empty value.
     text = f"{name}: {value}" if value.strip() else f"{name};"
     try:
         return text.encode("latin-1")
@@ -340,7 +340,7 @@ def _set_method(curl: pycurl.Curl, request: Request) -> None:
         raise InvalidInput(f"The method {request.method[:60]!r} cannot be sent: a method is one word.")
     if request.method == "HEAD":
         curl.setopt(pycurl.NOBODY, 1)
-        # The length that a HEAD names is not one that comes.
+        # The response to a HEAD request states the length of a body that is not sent.
         curl.setopt(pycurl.MAXFILESIZE_LARGE, 0)
         return
     if request.body or request.method in ("POST", "PUT", "PATCH"):

@@ -17,7 +17,7 @@ from shoal.settings import masked
 
 LISTING = "text/ftp-dir-listing"
 
-# Errors of libcurl that stand for a reply of the server; with any other, the last reply says nothing.
+# Errors of libcurl that are caused by a reply of the server; for any other error, the last reply means nothing.
 _REPLIED = frozenset(
     (
         pycurl.E_REMOTE_ACCESS_DENIED,
@@ -37,23 +37,24 @@ _UNKNOWN_COMMAND = frozenset((500, 501, 502, 504))
 def check(url: str, method: str, body: bytes, proxy: str) -> None:
     """Raise FetchError for a request that FTP does not support."""
     if method != "GET" or body:
-        why = f"FTP does not support {method[:20]}"
+        explanation = f"FTP does not support {method[:20]}"
     elif proxy:
-        why = "Shoal does not send FTP through a proxy"
+        explanation = "Shoal does not send FTP through a proxy"
     else:
         return
-    raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="not supported over FTP")
+    problem = f"{masked(url)} is not fetched: {explanation}."
+    raise FetchError(problem, fault=Fault.ABORTED, reason="not supported over FTP")
 
 
 def status_of(error: int, curl: pycurl.Curl) -> int:
     """The HTTP status that corresponds to a refusal; 0 if there is none."""
     reply = curl.getinfo(pycurl.RESPONSE_CODE)
-    # libcurl takes every 421 for the end of an idle connection, and calls that a time-out.
+    # libcurl treats every 421 as the end of an idle connection, and reports a timeout.
     return _STATUSES.get(reply, 0) if error in _REPLIED or (error == _TIMED_OUT and reply == 421) else 0
 
 
 def knows_no_facts(error: int, curl: pycurl.Curl) -> bool:
-    """The server does not know MLSD."""
+    """Whether the server does not support MLSD."""
     return error in _REPLIED and curl.getinfo(pycurl.RESPONSE_CODE) in _UNKNOWN_COMMAND
 
 

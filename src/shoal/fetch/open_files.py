@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# What a worker opens besides: the store, outputs, lookups, the files of its spiders.
+# Files that a worker opens for other purposes: the store, outputs, lookups, its spiders.
 _RESERVED = 128
 _FIRST_SECONDS, _MOST_SECONDS = 0.1, 2.0
-# A library reports a lack of files as some error of its own, and a file may be free again when that is checked.
+# Libraries report a lack of files as errors of their own, and a file may be free again by the time of the check.
 _RECENT_SECONDS = 2.0
 
 

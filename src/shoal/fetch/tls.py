@@ -23,7 +23,7 @@ _BUNDLES = (
 
 
 def authorities() -> tuple[str, str]:
-    """The file and the folder of certificates to verify with, one of them perhaps ''."""
+    """The file and the folder of certificates to verify with; one of them may be ''."""
     file, folder = os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")
     if file or folder:
         for name, value, there in (

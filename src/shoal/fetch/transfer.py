@@ -22,11 +22,11 @@ from shoal.settings import FetchSettings
 CONNECT_SECONDS = 10.0
 SLOW_BYTES = 100
 SLOW_SECONDS = 20
-# What a body may be longer on the wire than decoded: the frame of a coding. Without this a stream of empty blocks,
-# which decodes to nothing, would continue until the deadline.
+# How much longer an encoded body may be than the decoded one, because of the coding's own frames. Without this limit, a
+# stream of empty blocks, which decodes to nothing, would continue until the deadline.
 CODING_BYTES = 64 * 1024
 _CODING = b"content-encoding:"
-# Why a transfer was stopped from here.
+# The reasons for which Shoal stops a transfer.
 TROUBLES = {
     "too large": Fault.TOO_LARGE,
     "stacked codings": Fault.MALFORMED,
@@ -37,12 +37,12 @@ _VERSIONS = {1: "1.0", 2: "1.1", 3: "2", 30: "3"}
 
 @functools.lru_cache(maxsize=1000)
 def _name(raw: str) -> str:
-    """A header's name in lower case, '' for what is none. Servers use few: most are found in the cache."""
+    """A header's name in lower case, '' if it is invalid. Cached, because servers use few different names."""
     name = raw.rstrip(" \t").lower()
     return name if FIELD.fullmatch(name) else ""
 
 
-class _Handed:
+class _SocketForCurl:
     """A socket for pycurl, which copies it; the original is closed when pycurl releases it."""
 
     __slots__ = ("_own",)
@@ -67,7 +67,6 @@ class Transfer:
         "_once",
         "_proxied",
         "_seconds",
-        "asked",
         "body",
         "curl",
         "cut",
@@ -77,6 +76,7 @@ class Transfer:
         "left",
         "opened",
         "refused",
+        "requested",
         "starved",
         "trouble",
         "whole_head",
@@ -101,15 +101,16 @@ class Transfer:
             (pycurl.FOLLOWLOCATION, 0),
             (pycurl.NOSIGNAL, 1),
             (pycurl.NETRC, pycurl.NETRC_IGNORED),
-            # Empty, not absent: libcurl reads HTTP_PROXY and its like when nothing is set.
+            # Set even if empty: otherwise libcurl reads HTTP_PROXY and similar variables.
             (pycurl.PROXY, settings.proxy),
             (pycurl.NOPROXY, ""),
             (pycurl.ACCEPT_ENCODING, "gzip, deflate, br"),
             (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS),
             (pycurl.HTTP09_ALLOWED, 0),
-            # The URL is spelled as the frontier knows it.
+            # Keep the frontier's spelling of the URL.
             (pycurl.PATH_AS_IS, 1),
-            # Where an FTP server says that its data is, only the port counts. One step to a folder, not one a segment.
+            # Of the address that an FTP server sends for its data, only the port is used. Change to a folder with one
+            # command, not with one per segment.
             (pycurl.FTP_SKIP_PASV_IP, 1),
             (pycurl.FTP_FILEMETHOD, pycurl.FTPMETHOD_SINGLECWD),
             (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
@@ -118,7 +119,7 @@ class Transfer:
             (pycurl.LOW_SPEED_LIMIT, SLOW_BYTES),
             (pycurl.BUFFERSIZE, 64 * 1024),
             (pycurl.SOCKOPTFUNCTION, self._opened),
-            (pycurl.PREREQFUNCTION, self._ask),
+            (pycurl.PREREQFUNCTION, self._allow_request),
             (pycurl.HEADERFUNCTION, self._take_head),
             (pycurl.WRITEFUNCTION, self._take_body),
         ):
@@ -135,15 +136,15 @@ class Transfer:
             curl.setopt(pycurl.MAX_RECV_SPEED_LARGE, settings.bandwidth)
             curl.setopt(pycurl.LOW_SPEED_LIMIT, min(SLOW_BYTES, settings.bandwidth // 2))
         if not settings.proxy:
-            # With a proxy all sockets go there, and its address is whatever the administrator chose.
+            # With a proxy, all sockets connect to it, and the administrator has chosen its address.
             curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
 
     def prepare(self, url: str, headers: list[bytes], seconds: float, body_bytes: int, cut: bool) -> None:
-        """Set what differs from the last request."""
+        """Set the options that differ from the last request."""
         setopt = self.curl.setopt
         setopt(pycurl.URL, url)
         if not self._proxied:
-            # libcurl writes %3d as %3D. That is the same to HTTP, but not to a server that has signed its URLs.
+            # libcurl writes %3d as %3D. HTTP treats both alike, but a server with signed URLs does not.
             setopt(pycurl.REQUEST_TARGET, "/" + url.partition("#")[0].split("/", 3)[3])
         if headers is not self.headers:
             setopt(pycurl.HTTPHEADER, headers)
@@ -151,10 +152,10 @@ class Transfer:
         if seconds != self._seconds:
             setopt(pycurl.TIMEOUT_MS, max(1, int(seconds * 1000)))
             setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(min(CONNECT_SECONDS, seconds) * 1000)))
-            # Not less than 2: libcurl measures the rate once a second, and has none before.
+            # At least 2: libcurl measures the rate once per second, and has no value before that.
             setopt(pycurl.LOW_SPEED_TIME, max(2, min(SLOW_SECONDS, int(seconds * 2 / 3))))
             self._seconds = seconds
-        # A body that will be cut may announce any length.
+        # If the body may be cut, the response may state any length.
         wire_bytes = 0 if cut else body_bytes + CODING_BYTES
         if wire_bytes != self._body_bytes:
             setopt(pycurl.MAXFILESIZE_LARGE, wire_bytes)
@@ -163,7 +164,7 @@ class Transfer:
         self.cut = cut
 
     def aim(self, origin: Origin, fresh: bool) -> None:
-        """Give libcurl the addresses that were judged, so that it looks nothing up itself."""
+        """Give libcurl the addresses that were checked, so that it never looks up a name itself."""
         curl = self.curl
         self.ftp = origin.scheme == "ftp"
         if fresh != self._fresh:
@@ -173,7 +174,7 @@ class Transfer:
             self._once = not origin.reusable
             curl.setopt(pycurl.FORBID_REUSE, int(self._once))
         if not self._proxied:
-            # What an earlier request set stays for an address that needs none: each name brings its own.
+            # If the host is an address, the entry of an earlier request stays: it applies only to its own name.
             if origin.resolve:
                 curl.setopt(pycurl.RESOLVE, origin.resolve)
         elif origin.scheme == "https" and not origin.literal:
@@ -185,7 +186,7 @@ class Transfer:
 
     def clear(self) -> None:
         """Release the response."""
-        self.asked = False
+        self.requested = False
         self.opened = -1
         self.starved = False
         self.head = bytearray()
@@ -197,8 +198,8 @@ class Transfer:
         self.trouble = ""
         self.refused: tuple[str, int, str] | None = None
 
-    def _open(self, _purpose: int, peer: Any) -> _Handed | int:
-        """The last gate before a connection, for each address libcurl tries: the first refusal ends the transfer."""
+    def _open(self, _purpose: int, peer: Any) -> _SocketForCurl | int:
+        """The last check before a connection, for each address libcurl tries: the first refusal ends the transfer."""
         family, kind, protocol, where = peer
         if self.refused is None and family in (socket.AF_INET, socket.AF_INET6):
             address, port = where[0], where[1]
@@ -206,8 +207,8 @@ class Transfer:
                 self.refused = (address, port, reason)
             else:
                 try:
-                    opened = _Handed(socket.socket(family, kind, protocol))
-                    # pycurl duplicates it, and cannot when no file is left. Then `_opened` is not called.
+                    opened = _SocketForCurl(socket.socket(family, kind, protocol))
+                    # pycurl duplicates the socket. If no file is left for that, `_opened` is not called.
                     self.starved = True
                     return opened
                 except OSError as error:
@@ -221,24 +222,24 @@ class Transfer:
         done: int = pycurl.SOCKOPT_OK
         return done
 
-    def _ask(self, *_: object) -> int:
-        """Let the request be sent, once.
+    def _allow_request(self, *_: object) -> int:
+        """Let the request be sent once.
 
-        libcurl sends it again at once, up to five times, when a kept connection ends without a response.
-        The server may have seen the first one: asking again is the frontier's business, after the host's delay.
+        libcurl repeats it immediately, up to five times, if a reused connection ends without a response. The server may
+        have received the first one, so the frontier decides about a retry, after the host's delay.
         """
-        if self.asked:
+        if self.requested:
             self.trouble = "lost connection"
-        self.asked = True
-        answer: int = pycurl.PREREQFUNC_ABORT if self.trouble else pycurl.PREREQFUNC_OK
-        return answer
+        self.requested = True
+        verdict: int = pycurl.PREREQFUNC_ABORT if self.trouble else pycurl.PREREQFUNC_OK
+        return verdict
 
     def _take_head(self, line: bytes) -> int | None:
         if self.ftp:
-            # Replies of the control connection: libcurl understands them, nobody else has to.
+            # Replies of the control connection, which only libcurl needs.
             return None
         if self.whole_head:
-            # After a whole head comes another one, when the last was a 1xx or a proxy's, or a trailer.
+            # A complete head is followed by another one if it was a 1xx response or a proxy's, or by a trailer.
             if self.body or line[:5] != b"HTTP/":
                 return None
             self.whole_head = False
@@ -246,7 +247,7 @@ class Transfer:
         self.head += line
         if line in (b"\r\n", b"\n"):
             self.whole_head = True
-            # Codings in layers are how few bytes become much work without any output; no server needs them.
+            # With stacked codings, a few bytes can cause much work without any output; no server needs them.
             if self.head.lower().count(_CODING) and len(self._codings()) > 1:
                 self.trouble = "stacked codings"
                 return 0
@@ -270,7 +271,7 @@ class Transfer:
         return 0
 
     def read_head(self) -> tuple[tuple[str, str], ...]:
-        """Names in lower case and values, in the order in which they came."""
+        """The headers of the response in order, with names in lower case."""
         headers: list[tuple[str, str]] = []
         for line in self.head.decode("latin-1").split("\n")[1:]:
             if line[:1] in (" ", "\t"):
@@ -285,9 +286,9 @@ class Transfer:
         return tuple(headers)
 
     def framed_twice(self) -> bool:
-        """Whether the head has more than one statement of where the body ends (RFC 9112 6.3).
+        """Whether the head states the end of the body more than once (RFC 9112 6.3).
 
-        What comes next on such a connection may be a part of this response.
+        The next bytes on such a connection may be a part of this response.
         """
         head = bytes(self.head).lower()
         if head.count(b"\ncontent-length") + head.count(b"\ntransfer-encoding") < 2:
