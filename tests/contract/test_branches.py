@@ -146,7 +146,7 @@ async def test_a_crawl_with_a_branch_that_ended_at_a_limit_can_be_retried_and_de
 async def test_crawls_cached_long_ago_are_read_from_the_store_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.frontier.crawl_records._MOST_KNOWN", 3)
+    monkeypatch.setattr("shoal.frontier.crawl_records._MOST_CACHED", 3)
     ann = fleet.worker()
     for number in range(6):
         await ann.crawls.create(f"c{number}", Limits(delay_seconds=0))

@@ -27,7 +27,7 @@ from shoal.store import Argument
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What the holder of a lease reports: the outcomes of visits, and how its last request went."""
+    """The report of a lease holder: the outcomes of visits, and the result of its last request."""
 
     lease: Lease
     outcomes: Sequence[Outcome]
@@ -97,22 +97,22 @@ _CODES = {code: code.value for code in OutcomeCode}
 
 
 class WrittenBatch(msgspec.Struct, frozen=True, array_like=True):
-    """What an output keeps beside the records of a batch until it is committed: the packed batch, and their keys."""
+    """Stored beside the records of a batch until the batch is committed: the packed batch, and the record keys."""
 
     acks: bytes
     keys: dict[str, list[RecordKey]]
 
 
 def pack_written(batch: AckBatch, keys: dict[str, list[RecordKey]]) -> bytes:
-    """`keys` are those of the records of each lease, by its token."""
+    """`keys`: the keys of the records of each lease, by the token of the lease."""
     return msgspec.msgpack.encode(WrittenBatch(batch.pack(), keys))
 
 
 def rejected_keys(lost: Iterable[str], keys: dict[str, list[RecordKey]]) -> list[RecordKey]:
     """The keys of records whose leases are lost: another worker makes those visits again.
 
-    It may be the same worker: a batch can have a page under the lease that it lost and under the next lease. The output
-    has one record of it, which stays valid.
+    The other worker may be the same one: a batch can have a page under a lost lease and under the next lease. The
+    output has one record of this page, which stays valid.
     """
     tokens = set(lost)
     valid = {key for token, lease_keys in keys.items() if token not in tokens for key in lease_keys}
@@ -159,7 +159,7 @@ class Acknowledgement:
         return AckBatch(name, parts, prepared_mono)
 
     async def commit(self, batch: AckBatch, replies: dict[int, list[str]] | None = None) -> list[str]:
-        """Returns the tokens of lost leases. `replies` gets those of each shard as soon as it has answered."""
+        """Returns the tokens of lost leases. `replies` gets those of each shard as soon as the shard has replied."""
         replies = {} if replies is None else replies
         if any(len(part.done) < len(part.tokens) for part in batch.shards):
             raise InvalidInput("A batch that was unpacked can only be voided, not committed.")
@@ -171,11 +171,11 @@ class Acknowledgement:
         return [token for reply in replies.values() for token in reply]
 
     def abandon(self) -> None:
-        """Leave the last batch to `void`: the next ones get another name, under which they do not replace it."""
+        """Leave the last batch to `void`. Later batches get another worker name, so they do not replace it."""
         self._abandoned += 1
 
     async def void(self, batch: AckBatch) -> list[str]:
-        """Returns the tokens of lost leases, which are all of them if the batch was not committed."""
+        """Returns the tokens of lost leases: all leases of the batch if it was not committed."""
         args: dict[int, list[Argument]] = {
             part.shard: [batch.worker, part.request, *part.tokens] for part in batch.shards
         }
@@ -185,7 +185,7 @@ class Acknowledgement:
     def _check(self, done: Done) -> None:
         """Check everything before the first call: a report is accepted whole or not at all."""
         if not isinstance(done.lease, Lease):
-            raise InvalidVisit(f"A lease is {done.lease!r}: pass what `lease` returned.")
+            raise InvalidVisit(f"A lease is {done.lease!r}: pass a Lease that `lease` returned.")
         validation.whole("A lease's shard", done.lease.shard, 0, self._shards.count - 1)
         for name in ("finished_ago_seconds", "response_seconds", "delay_seconds"):
             value = getattr(done, name)
@@ -231,5 +231,5 @@ class Acknowledgement:
 
 
 def passed_ms(seconds: float) -> int:
-    """Milliseconds, rounded down: a request then seems to have finished a little later, which keeps the delay."""
+    """Milliseconds, rounded down: a request then seems to have finished later, and its delay is never too short."""
     return math.floor(validation.number("finished_ago_seconds", seconds, 0, 10**9) * 1000)

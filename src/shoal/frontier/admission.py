@@ -1,4 +1,4 @@
-"""Admission: URLs in, grouped by shard and host, in calls of at most 250 visits and a few megabytes."""
+"""Admission: adds URLs, grouped by shard and host, in calls of at most 250 visits and a few megabytes."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ class Confirmed(NamedTuple):
     crawl: str
     shard: int
     run: bytes
-    # What became of each link: see AddResult.
+    # The result of each link, a letter of AddResult.
     letters: bytes
     # The positions of its links among the visits that were added.
-    places: list[int]
+    positions: list[int]
     # Groups of links, see add.lua.
     args: list[Argument]
 
     def links(self) -> Iterator[tuple[int, bool, Link]]:
         """The links that the shard has: the position of each, whether it was new, and the link."""
         crawl, args = self.crawl, cast(list[Any], self.args)
-        results = zip(self.places, self.letters, strict=True)
+        results = zip(self.positions, self.letters, strict=True)
         at = 0
         while at < len(args):
             host, priority, depth, force, number = args[at : at + 5]
             at += 5
-            for place, letter in islice(results, number):
+            for position, letter in islice(results, number):
                 if letter in _HELD:
-                    yield place, letter == _NEW, (crawl, host, priority, depth, args[at], args[at + 1], force == 1)
+                    yield position, letter == _NEW, (crawl, host, priority, depth, args[at], args[at + 1], force == 1)
                 at += 2
 
 
 # host, priority, depth -> positions, fingerprints and entries in turn
 _Groups = dict[tuple[str, int, int], tuple[list[int], list[Argument]]]
-# How visits of a pass are found: pages, start URLs that lead elsewhere, and URLs of pages that are gone.
+# `Visit.found` in a pass: pages, start URLs that lead elsewhere, and URLs of pages that are gone.
 _OF_A_PASS = ("revisit", "seed", "other")
 
 
@@ -87,14 +87,17 @@ class Admission:
                 else:
                     this_round[shard] = call
             request = secrets.token_hex(8) if force else ""
-            args = {shard: (crawl.key, len(places), request, *rest) for shard, (places, rest) in this_round.items()}
+            args = {
+                shard: (crawl.key, len(positions), request, *link_args)
+                for shard, (positions, link_args) in this_round.items()
+            }
             replies = await self._shards.call_all("add", args, replicated=True)
             for shard, reply in replies.items():
                 if reply[0] != Status.OK:
                     reply = await self._add_after_change(crawl_id, shard, args[shard], reply[0])
                 self._shards.epochs.answered(shard, reply[2])
-                for place, letter in zip(this_round[shard][0], reply[1], strict=True):
-                    letters[place] = letter
+                for position, letter in zip(this_round[shard][0], reply[1], strict=True):
+                    letters[position] = letter
                 if confirmed is not None:
                     confirmed.append(Confirmed(crawl.key, shard, reply[2], reply[1], *this_round[shard]))
             calls = later
@@ -105,19 +108,19 @@ class Admission:
         crawl = await self._crawls.known(crawl_id)
         for force in (False, True):
             groups: _Groups = {}
-            for place, (_, host, priority, depth, number, entry, forced) in enumerate(links):
+            for position, (_, host, priority, depth, number, entry, forced) in enumerate(links):
                 if forced is force:
                     positions, pairs = groups.setdefault((host, priority, depth), ([], []))
-                    positions.append(place)
+                    positions.append(position)
                     pairs += [number, entry]
-            for places, rest in _calls(groups, force):
-                args = (crawl.key, len(places), secrets.token_hex(8) if force else "", *rest)
+            for positions, link_args in _calls(groups, force):
+                args = (crawl.key, len(positions), secrets.token_hex(8) if force else "", *link_args)
                 reply = await self._shards.call("add", shard, args, replicated=True)
                 if reply[0] != Status.OK:
                     await self._add_after_change(crawl_id, shard, args, reply[0])
 
     async def _add_after_change(self, crawl_id: str, shard: int, args: Sequence[Argument], status: Status) -> list[Any]:
-        """Add to a shard that does not know the crawl, or that has missed that it is open again."""
+        """Repeat `add` in a shard that does not know the crawl, or does not know that the crawl was reopened."""
         while status == Status.UNKNOWN:
             await self._crawls.introduce(crawl_id, shard)
             reply = await self._shards.call("add", shard, args, replicated=True)
@@ -139,8 +142,8 @@ class Admission:
         by_shard: dict[int, _Groups] = {}
         hosts: dict[str, tuple[int, _Groups]] = {}
         seed, count = self._shards.seed, self._shards.count
-        place = -1
-        for place, visit in enumerate(visits):
+        position = -1
+        for position, visit in enumerate(visits):
             if not isinstance(visit, str | Visit):
                 raise InvalidVisit(f"A visit must be a Visit or a URL as text, not {type(visit).__name__}.")
             try:
@@ -172,36 +175,36 @@ class Admission:
             group = groups.get((target.host, priority, depth))
             if group is None:
                 group = groups[target.host, priority, depth] = ([], [])
-            group[0].append(place)
+            group[0].append(position)
             group[1].append(fingerprint(bits, target.url, seed, method, body))
             group[1].append(packed)
-        return by_shard, place + 1
+        return by_shard, position + 1
 
 
 def _calls(groups: _Groups, force: bool) -> list[tuple[list[int], list[Argument]]]:
     """Arguments of add.lua for one shard, split into calls."""
     calls: list[tuple[list[int], list[Argument]]] = []
-    places: list[int] = []
+    call_positions: list[int] = []
     args: list[Argument] = []
     size = 0
     for (host, priority, depth), (positions, pairs) in groups.items():
         start = 0
         while start < len(positions):
-            room = MOST_A_CALL - len(places)
+            room = MOST_A_CALL - len(call_positions)
             count, size = _fitting(pairs[2 * start + 1 : 2 * (start + room) : 2], size)
-            if count == 0 and not places:
-                # It is larger than a call should be.
+            if count == 0 and not call_positions:
+                # The entry alone exceeds the limit. It is sent all the same.
                 count = 1
             elif count == 0:
-                calls.append((places, args))
-                places, args, size = [], [], 0
+                calls.append((call_positions, args))
+                call_positions, args, size = [], [], 0
                 continue
             part = positions[start : start + count]
             args += [host, priority, depth, int(force), len(part), *pairs[2 * start : 2 * (start + len(part))]]
-            places += part
+            call_positions += part
             start += len(part)
-    if places:
-        calls.append((places, args))
+    if call_positions:
+        calls.append((call_positions, args))
     return calls
 
 

@@ -51,6 +51,6 @@ class AuditTrail:
                 record = msgspec.json.decode(entry, type=AuditRecord)
                 records.append(msgspec.structs.replace(record, at=int(at) / 1000))
             except (msgspec.MsgspecError, ValueError):
-                # Of another version.
+                # An entry of another version is skipped.
                 continue
         return records

@@ -1,4 +1,4 @@
-"""The calendar: what a perpetual crawl has scheduled, and what a host has to share among its pages. Reads only.
+"""The calendar: the scheduled visits of a perpetual crawl, and the pace and pages of a host. Reads only.
 
 Pages get into the calendar by `acknowledge` and leave it by `lease` (lua/include/calendar.lua).
 """
@@ -19,8 +19,8 @@ _SAMPLED = 10
 class HostPages(NamedTuple):
     """The pages of one host in a perpetual crawl.
 
-    pace_seconds  how long a request takes with the delay after it
-    pages         how many there are by rate class (politeness.revisit)
+    pace_seconds  duration of a request with the delay after it
+    pages         number of pages by rate class (politeness.revisit)
     """
 
     pace_seconds: float
@@ -28,11 +28,11 @@ class HostPages(NamedTuple):
 
 
 class Upcoming(NamedTuple):
-    """What a perpetual crawl has scheduled.
+    """The scheduled visits of a perpetual crawl.
 
-    pages    how many pages are in the calendar; others wait or are being visited
-    seconds  until the next of them is due; None if none is known
-    visited_ago_seconds  since the last visit of a page, the mean of a sample
+    pages    number of pages in the calendar; other pages wait or are being visited
+    seconds  time until the next of them is due; None if unknown
+    visited_ago_seconds  time since the last visit of a page, the mean of a sample
     """
 
     pages: int
@@ -57,7 +57,7 @@ class Calendar:
         return HostPages(float(reply[4]) / 1000, {int(number): int(pages) for number, _, pages in pairs})
 
     async def upcoming(self, crawl_id: str) -> Upcoming:
-        """What is scheduled, of the crawl and its branches."""
+        """The scheduled visits of the crawl and its branches."""
         pages, first = 0, None
         ages: list[float] = []
         for name in [crawl_id, *await self._crawls.branches(crawl_id)]:

@@ -1,7 +1,7 @@
-"""Cookie jars of crawls, one per host or domain, each as bytes with a version. What is in them: `shoal.fetch.cookies`.
+"""Cookie jars of crawls, one per host or domain, each as bytes with a version. `shoal.fetch.cookies` defines the bytes.
 
-A jar is in the shard of the host or domain that it is named by. A write names the version that was read, so of two
-workers that change a jar at the same time one reads it again: no cookie is lost.
+A jar is in the shard of the host or domain that it is named after. A write names the version that was read: if two
+workers change a jar at the same time, one of them has to read it again, and no cookie is lost.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class CookieJars:
         return reply[1], reply[2]
 
     async def write(self, crawl_id: str, name: str, version: int, jar: bytes) -> int:
-        """Replace the jar of this version. Returns the new version; 0 if there is another one or no room."""
+        """Replace the jar of this version. Returns the new version; 0 if there is another one, or no room."""
         crawl = await self._crawls.known(crawl_id)
         shard = self._shards.of(name)
         args = (crawl.key, name, version, MOST_JARS, jar)
-        # Replicated: what follows from a login must not outlive its cookie.
+        # Replicated: the effects of a login must not outlive its cookie.
         reply = await self._shards.call("write_cookies", shard, args, replicated=True)
         if reply[0] == Status.UNKNOWN:
             try:

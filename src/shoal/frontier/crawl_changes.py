@@ -41,7 +41,7 @@ class CrawlChanges:
     async def at_home(
         self, crawl_id: str, state: State, why: str, spec: bytes, pages: int | None = None, elsewhere: int = 0
     ) -> Crawl:
-        """`elsewhere`: the version of a shard that has a newer one than the home shard."""
+        """Change the record at the home shard. `elsewhere`: the version in another shard, if it may be newer."""
         home = self._shards.home(validation.crawl_id(crawl_id))
         reason = visit_codec.brief(why, "") if why else ""
         args = (crawl_id, state.code, reason, spec, "" if pages is None else pages, elsewhere)
@@ -59,7 +59,7 @@ class CrawlChanges:
             return []
         replies = await self._sync(crawl, why, mode)
         if any(_is_newer(reply, crawl) for reply in replies):
-            # Another process has changed it since; or, in a cluster, its home shard has lost a change.
+            # Another process has changed the crawl since; or, in a cluster, its home shard has lost a change.
             crawl = await self._records.get(crawl.id)
             if newer := [reply for reply in replies if _is_newer(reply, crawl)]:
                 await self._catch_up(crawl, newer)
@@ -67,9 +67,9 @@ class CrawlChanges:
         return replies
 
     async def _catch_up(self, crawl: Crawl, newer: list[list[Any]]) -> None:
-        """Let the home shard, which has lost writes, have the newest version. What it has applies.
+        """Give the newest version to the home shard, which has lost writes. Its own record applies.
 
-        Except that a crawl stays stopped: its visits are excluded already.
+        Except that a crawl stays stopped or expired: its visits are already excluded.
         """
         states = {STATES[reply[2].decode()] for reply in newer}
         ended = states & {State.STOPPED, State.EXPIRED} if crawl.state.open else set()
@@ -90,7 +90,7 @@ class CrawlChanges:
         if not crawl.is_complete:
             await self.bring(crawl, crawl.why)
         elif any(reply[0] != Status.OK for reply in await self.bring(crawl, NOTHING_LEFT, mode="x")):
-            # A visit came in before the crawl was closed everywhere: `finish` would have reopened it.
+            # A visit was added before the crawl was closed everywhere: `finish` would have reopened it.
             await self.change_all(crawl.parent or crawl.id, State.RUNNING)
 
     async def introduce(self, crawl_id: str, shard: int) -> Crawl:
@@ -107,7 +107,7 @@ def check_open(crawl: Crawl) -> None:
 
 
 def _is_newer(reply: list[Any], crawl: Crawl) -> bool:
-    """Whether a shard has a change of the crawl that its home shard does not have, or another one of this version."""
+    """Whether a shard has a change of the crawl that its home shard does not have, or another with this version."""
     if reply[0] != Status.OK:
         return False
     version, state = reply[1], reply[2].decode()

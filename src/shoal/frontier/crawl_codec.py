@@ -12,7 +12,7 @@ from shoal.model.limits import Limits
 from shoal.model.revisit_schedule import revisit_schedule
 
 MAX_SPEC_BYTES = 1_000_000
-# Under which name a reason is counted again when its visits are admitted again.
+# The prefix under which a reason is counted again when its visits are admitted again.
 _AGAIN = {"failed": "retried", "excluded": "readmitted"}
 
 
@@ -41,7 +41,7 @@ def limits_of(data: bytes) -> Limits:
 
 
 def copy_fields(crawl: Crawl) -> list[str | int]:
-    """A crawl's limits as its copies have them; the names are those of lua/include/crawls.lua."""
+    """A crawl's limits as its copies store them; lua/include/crawls.lua defines the names."""
     limits = crawl.limits
     fields: list[str | int] = [
         "id", crawl.id, "sp", limits.spider, "pr", limits.priority, "ord", limits.order[0],
@@ -49,11 +49,11 @@ def copy_fields(crawl: Crawl) -> list[str | int]:
         "pd", limits.max_urls_per_depth,
         "exp", round(limits.expires_at * 1000), "life", round(limits.dedup_seconds * 1000),
     ]  # fmt: skip
-    plan = revisit_schedule(limits.every, limits.budget)
-    if plan.perpetual:
+    schedule = revisit_schedule(limits.every, limits.budget)
+    if schedule.perpetual:
         fields += [
-            "ev", round(plan.shortest_seconds * 1000), "bp", round(plan.share * 1000),
-            "bn", round(plan.slot_seconds * 1000),
+            "ev", round(schedule.shortest_seconds * 1000), "bp", round(schedule.share * 1000),
+            "bn", round(schedule.slot_seconds * 1000),
         ]  # fmt: skip
     if limits.max_depth is not None:
         fields += ["md", limits.max_depth]
@@ -72,10 +72,10 @@ def reasons_now(reasons: dict[str, int], *, all_admissions: bool = False) -> dic
     """Counts by reason, without visits that were admitted again, unless all admissions are counted."""
     now = {}
     for name, count in reasons.items():
-        kind, _, why = name.partition(":")
+        kind, _, reason = name.partition(":")
         if kind in _AGAIN.values():
             continue
-        again = 0 if all_admissions else reasons.get(f"{_AGAIN.get(kind)}:{why}", 0)
+        again = 0 if all_admissions else reasons.get(f"{_AGAIN.get(kind)}:{reason}", 0)
         if count > again:
             now[name] = count - again
     return now

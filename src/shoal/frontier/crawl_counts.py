@@ -22,25 +22,26 @@ class CrawlCounts:
     async def count(
         self, crawl_id: str, *, all_admissions: bool = False, within_seconds: float | None = None
     ) -> Counts:
-        """The counts of the crawl, summed over all shards: what its URLs are now.
+        """The counts of the crawl's URLs by their current state, summed over all shards.
 
-        With `all_admissions`, a URL that failed and was retried is counted as failed, and again as what it is now: then
-        no count of ended visits ever falls. With `within_seconds`, only shards that reply in time are counted.
+        With `all_admissions`, a URL that failed and was retried is counted as failed, and again in its current state:
+        then no count of ended visits ever decreases. With `within_seconds`, only shards that reply in time are counted.
         """
         totals = [0] * 10
         reasons: dict[str, int] = {}
         for reply in await self._count_all(crawl_id, within_seconds):
-            for i, number in enumerate((*reply[3:10], *reply[11:14])):
-                totals[i] += number
+            for index, number in enumerate((*reply[3:10], *reply[11:14])):
+                totals[index] += number
             for name, number in zip(reply[14::2], reply[15::2], strict=True):
                 reason = name.decode(errors="replace")
                 reasons[reason] = reasons.get(reason, 0) + (int(number) if number.isdigit() else 0)
-        a, w, le, t, s, f, x, retried, readmitted, revisited = totals
+        admitted, waiting, leased, later, stored, failed, excluded, retried, readmitted, revisited = totals
         if all_admissions:
             retried = readmitted = revisited = 0
         return Counts(
-            admitted=a - retried - readmitted - revisited, waiting=w, leased=le, later=t, stored=s - revisited,
-            failed=f - retried, excluded=x - readmitted, reasons=reasons_now(reasons, all_admissions=all_admissions),
+            admitted=admitted - retried - readmitted - revisited, waiting=waiting, leased=leased, later=later,
+            stored=stored - revisited, failed=failed - retried, excluded=excluded - readmitted,
+            reasons=reasons_now(reasons, all_admissions=all_admissions),
         )  # fmt: skip
 
     async def finished(self, crawl_id: str) -> bool:
@@ -63,7 +64,7 @@ class CrawlCounts:
         return ended == admitted and servers == same_servers
 
     async def _sum(self, crawl_id: str, fields: slice) -> tuple[int, list[bytes]]:
-        """A sum over all shards, and the server processes that answered: after a failover, counts may be older."""
+        """A sum over all shards, and the server processes that replied: after a failover, counts may be older."""
         total, servers = 0, []
         for name in await family(self._records, crawl_id):
             for reply in (await self._count(await self._records.known(name))).values():

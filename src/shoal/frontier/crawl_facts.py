@@ -1,6 +1,6 @@
 """Facts of a crawl: what is known for certain, kept until the crawl is deleted, and used for decisions.
 
-Statistics are something else (`Crawls.tally`): a repeated call may count twice there. A fact is a number that only
+Statistics (`Crawls.tally`) are different: a repeated call may count twice there. A fact is a number that only
 grows, so recording it again changes nothing. A count of bytes has a sequence number, so it counts once.
 Reached as `frontier.crawls.facts`.
 """
@@ -25,14 +25,14 @@ _BRANCH, _SLOT, _EXPORT = "branch:", "slot:", "export:"
 
 
 class Feed(StrEnum):
-    """What brings URLs to a crawl while it runs."""
+    """The sources that add URLs to a crawl while it runs."""
 
     SEEDS = "seeds"
     PASS = "pass"  # noqa: S105
 
 
 class FeedState(msgspec.Struct, frozen=True):
-    """How far one kind of feed is. Feeds of a kind are numbered from 1."""
+    """The progress of one kind of feed. Feeds of a kind are numbered from 1."""
 
     started: int = 0
     finished: int = 0
@@ -107,7 +107,7 @@ class CrawlFacts:
         await self._record(crawl_id, ("notified", 1))
 
     async def start_feed(self, crawl_id: str, feed: Feed) -> None:
-        """Record that a feed is under way. If one is, it stays the same one."""
+        """Record that a feed has started. A feed that is under way continues."""
         state = (await self.read(crawl_id)).feed(feed)
         if not state.under_way:
             started = (f"{feed}_begun", state.finished + 1)

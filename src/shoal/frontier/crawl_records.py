@@ -16,8 +16,8 @@ from shoal.frontier.shards import Shards
 from shoal.model import validation
 from shoal.model.crawl import Crawl, State
 
-# The cache keeps so many; the oldest is read from the store again.
-_MOST_KNOWN = 2000
+# Crawls in the cache. Beyond this number the oldest is dropped, and read from the store again when it is needed.
+_MOST_CACHED = 2000
 
 
 class CrawlRecords:
@@ -34,8 +34,8 @@ class CrawlRecords:
 
     async def by_key(self, key: str) -> Crawl:
         """The crawl with this key, cached."""
-        known = self._by_key.get(key)
-        return known or self._keep(await self._record(keys.home_of(key), "", key))
+        crawl = self._by_key.get(key)
+        return crawl or self._keep(await self._record(keys.home_of(key), "", key))
 
     def cached(self, key: str) -> bool:
         """Whether `by_key` returns this crawl without a call."""
@@ -84,7 +84,7 @@ class CrawlRecords:
             raise StoreCorrupt(f"Invalid record of crawl {crawl_id or key} in the store: {error}.") from None
 
     def _keep(self, crawl: Crawl) -> Crawl:
-        if len(self._by_id) >= _MOST_KNOWN and crawl.id not in self._by_id:
+        if len(self._by_id) >= _MOST_CACHED and crawl.id not in self._by_id:
             self._forget(next(iter(self._by_id.values())))
         self._by_id[crawl.id] = crawl
         self._by_key[crawl.key] = crawl

@@ -1,7 +1,6 @@
-"""Crawls: create, pause, resume, stop, finish, retry, delete. What callers of the frontier do with crawls.
+"""Crawls: create, pause, resume, stop, finish, retry and delete them. The interface for callers of the frontier.
 
-How a record is read is `crawl_records.py`, how it is changed in all shards `crawl_changes.py`, how visits are counted
-`crawl_counts.py`.
+`crawl_records.py` reads records, `crawl_changes.py` changes them in all shards, `crawl_counts.py` counts visits.
 
 URLs that a spider sends to another spider wait in a branch: a crawl of its own, `<crawl>:<spider>`, that is counted,
 changed and finished together with its crawl.
@@ -89,21 +88,21 @@ class Crawls(CrawlRecords):
         if validation.spider(spider) == crawl.limits.spider:
             return crawl_id
         name = validation.crawl_id(f"{crawl_id}:{spider}")
-        made = self._by_id.get(name)
-        if made is None:
+        branch = self._by_id.get(name)
+        if branch is None:
             self.check_open(await self.get(crawl_id))
             limits = msgspec.structs.replace(crawl.limits, spider=spider)
             # Recorded before the branch has visits: a check whether the crawl is finished must see it.
             await self.facts.add_branch(crawl_id, spider)
             # The branch of a deleted crawl of the same name is deleted, too.
-            made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True, reuse=True)
-            # A process that pauses, resumes or stops the crawl at this moment may not have seen the branch.
-            while made.state.open and made.parent == crawl_id:
+            branch = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True, reuse=True)
+            # A process that pauses, resumes or stops the crawl at the same time may not have seen the branch.
+            while branch.state.open and branch.parent == crawl_id:
                 state = (await self.get(crawl_id)).state
-                if state is made.state or state is State.DELETED:
+                if state is branch.state or state is State.DELETED:
                     break
-                made = await self._changes.change(name, state)
-        if made.parent != crawl_id:
+                branch = await self._changes.change(name, state)
+        if branch.parent != crawl_id:
             raise InvalidInput(
                 f"Crawl {crawl_id!r} cannot have a branch for spider {spider}: {name!r} is another crawl."
             )
@@ -161,10 +160,10 @@ class Crawls(CrawlRecords):
     async def count(
         self, crawl_id: str, *, all_admissions: bool = False, within_seconds: float | None = None
     ) -> Counts:
-        """The counts of the crawl, summed over all shards: what its URLs are now.
+        """The counts of the crawl's URLs by their current state, summed over all shards.
 
-        With `all_admissions`, a URL that failed and was retried is counted as failed, and again as what it is now: then
-        no count of ended visits ever falls. With `within_seconds`, only shards that reply in time are counted.
+        With `all_admissions`, a URL that failed and was retried is counted as failed, and again in its current state:
+        then no count of ended visits ever decreases. With `within_seconds`, only shards that reply in time are counted.
         """
         return await self.counts.count(crawl_id, all_admissions=all_admissions, within_seconds=within_seconds)
 
@@ -197,7 +196,7 @@ class Crawls(CrawlRecords):
         await self._changes.change_all(crawl.id, State.FINISHED, why=why)
 
     async def extend(self, crawl_id: str, limits: Limits, spec: dict[str, Any]) -> Crawl:
-        """Raise limits of a crawl. One that had reached a limit continues, with the URLs that were kept for that.
+        """Raise limits of a crawl. A crawl that had reached a limit continues, with the URLs that were kept for this.
 
         URLs that were set aside one by one, by limits of depth or of a host, are added by `set_aside.readmit`.
         """
@@ -213,9 +212,9 @@ class Crawls(CrawlRecords):
         return await self.get(crawl_id)
 
     async def retry(self, crawl_id: str, *, urls: Iterable[str] | None = None, reason: str = "") -> int:
-        """Add failed visits again, all or those of these URLs or this reason; a finished crawl runs again.
+        """Add failed visits again: all, or those with these URLs or this reason. A finished crawl runs again.
 
-        Returns how many. A choice of URLs or of a reason reads every failed visit of the crawl.
+        Returns the number of visits. With URLs or a reason, the call reads every failed visit of the crawl.
         """
         if urls is not None or reason:
             choice = FailureChoice(frozenset(canonical(url).url for url in urls or ()), reason)
@@ -240,7 +239,7 @@ class Crawls(CrawlRecords):
         total = 0
         for name in await family(self, crawl_id):
             crawl = await self.known(name)
-            # A crawl that has none of them is not reopened.
+            # A crawl without a matching visit is not reopened.
             async for _, visit, reason in failures(self._shards, crawl, FailureCursor(name), 1000):
                 if choice.matches(visit, reason):
                     if name != crawl_id:
@@ -278,19 +277,19 @@ class Crawls(CrawlRecords):
         last = behind = behind or FailureCursor(crawl_id)
         # In the order of their names: a branch that was deleted since is skipped.
         for name in [name for name in await family(self, crawl_id) if name >= behind.crawl]:
-            begin = behind if name == behind.crawl else FailureCursor(name)
-            async for place, visit, reason in failures(self._shards, await self.known(name), begin, most + 1):
+            start = behind if name == behind.crawl else FailureCursor(name)
+            async for cursor, visit, reason in failures(self._shards, await self.known(name), start, most + 1):
                 if len(failed) == most:
                     return failed, last
                 failed.append((visit, reason))
-                last = place
+                last = cursor
         return failed, None
 
     async def forget(self, crawl_id: str, urls: Iterable[str], *, passed: int = 0) -> int:
         """Let these URLs be visited again when they are added again. Returns how many were known.
 
-        With `passed`, only their visit in the pass of that number is forgotten. Workers, which remember the links that
-        they have added recently, learn of it within five seconds.
+        With `passed`, only their visit in the pass of that number is forgotten. Workers remember the links that they
+        have added recently. They notice the change within five seconds.
         """
         crawl = await self.known(crawl_id)
         body = pass_mark(passed) if passed else b""
@@ -306,7 +305,7 @@ class Crawls(CrawlRecords):
                 reply = await self._shards.call("forget", shard, (crawl.key, *marks[start : start + 250]))
                 known += reply[1] if reply[0] == Status.OK else 0
         if known and not passed and (crawl := await self.get(crawl_id)).state.open:
-            # A new version: workers read it, and begin with no links.
+            # A new version: workers read it, and forget the links that they remember.
             await self._changes.bring(
                 await self._changes.at_home(crawl_id, crawl.state, crawl.why, b"", elsewhere=crawl.version), ""
             )

@@ -4,7 +4,7 @@ Ids that a program makes up, e.g. one for each run, would fill the store with su
 and adds its counts to a sum in its home shard.
 
 Owns `freed` in a crawl's record: totals over all crawls must not fall when one is deleted. It is written once, before
-the first count is removed, because a second attempt after a crash would find less.
+the first count is removed, because a second attempt after a crash would find lower counts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Counts
 
-# Of at most 80 bytes each; no real crawl has so many.
+# Each has at most 80 bytes. No real crawl has this many.
 _MOST_REASONS = 1000
 
 
 async def note(shards: Shards, crawl_id: str, counts: Counts) -> None:
     reasons: Counter[str] = Counter()
-    for place, (reason, count) in enumerate(Counter(counts.reasons).most_common()):
-        reasons[reason if place < _MOST_REASONS else f"{reason.partition(':')[0]}:other"] += count
+    for index, (reason, count) in enumerate(Counter(counts.reasons).most_common()):
+        reasons[reason if index < _MOST_REASONS else f"{reason.partition(':')[0]}:other"] += count
     ended = Counts(stored=counts.stored, failed=counts.failed, excluded=counts.excluded, reasons=dict(reasons))
     await shards.call("note", shards.home(crawl_id), (crawl_id, msgspec.json.encode(ended)), replicated=True)
 
@@ -58,10 +58,10 @@ async def erased(shards: Shards) -> list[Counts]:
     return sums
 
 
-def total(every: Iterable[Counts]) -> Counts:
+def total(all_counts: Iterable[Counts]) -> Counts:
     numbers: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    for counts in every:
+    for counts in all_counts:
         fields = msgspec.structs.asdict(counts)
         reasons.update(fields.pop("reasons"))
         numbers.update(fields)

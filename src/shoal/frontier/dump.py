@@ -116,16 +116,16 @@ class _Dump:
                     yield {kind: {total: int(value) for total, value in totals.items()}, "of": crawl_id}
 
     async def _counts(self, key: str) -> tuple[dict[str, int], dict[str, int]]:
-        """How many visits of a crawl ended in which way, and for which reasons."""
+        """The ended visits of a crawl, by final state and by reason."""
         counts: dict[str, int] = defaultdict(int)
         reasons: dict[str, int] = defaultdict(int)
         replies = await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (key,)))
         for reply in replies.values():
             if reply[0] == Status.OK:
-                # Without those that were admitted again.
-                again = (reply[13], *reply[11:13])
-                for name, number, gone in zip(("stored", "failed", "excluded"), reply[7:10], again, strict=True):
-                    counts[name] += number - gone
+                # Without visits that were admitted again.
+                readmitted = (reply[13], *reply[11:13])
+                for name, number, again in zip(("stored", "failed", "excluded"), reply[7:10], readmitted, strict=True):
+                    counts[name] += number - again
                 for name, number in zip(reply[14::2], reply[15::2], strict=True):
                     reasons[name.decode()] += int(number)
         return counts, reasons_now(reasons)
@@ -237,7 +237,7 @@ class _Dump:
             yield {"host": host, "fields": {"b": str(gate)}}
 
     async def _entries(self, name: str) -> AsyncIterator[list[str]]:
-        """The entries of a list, some at a time."""
+        """The entries of a list, `_PART` at a time."""
         start = 0
         while entries := await self._command("LRANGE", name, start, start + _PART - 1, key=name):
             yield [_b64(entry) for entry in entries]

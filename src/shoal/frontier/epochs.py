@@ -31,7 +31,7 @@ def mono() -> float:
 
 
 class Reading(NamedTuple):
-    """What a shard's clock showed, in which epoch, and when that was on this machine."""
+    """A reading of a shard's clock: its epoch, its time, and the time of this machine when it was read."""
 
     epoch: int
     now_ms: int
@@ -79,7 +79,7 @@ class Epochs:
             self.readings[shard] = Reading(epoch, now_ms, now)
 
     def expected(self, shard: int) -> tuple[int, int] | None:
-        """The epoch of the last reading and the time expected now; None when that is not known well enough."""
+        """The epoch of the last reading and the time expected now; None without a recent reading."""
         reading = self.readings.get(shard)
         if reading is None:
             return None

@@ -1,8 +1,8 @@
 """Failed visits: listed page by page after a cursor, and some of them retried.
 
 A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was given
-up, which never grows. Only a retry removes visits, from the front, so that an index then stands for another visit. A
-cursor therefore knows the visit before it; if the list has another visit there, it is read again from its start.
+up, which never grows. Only a retry removes visits, from the front, so that an index then means another visit. A
+cursor therefore identifies the visit before it; if the list has another visit there, it is read again from its start.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def failures(
 
 
 class FailureChoice(msgspec.Struct, frozen=True):
-    """Which failed visits: those with one of these URLs, in canonical form, or with this reason; all without both."""
+    """The failed visits with one of these URLs, in canonical form, and this reason. An empty field matches all."""
 
     urls: frozenset[str] = frozenset()
     reason: str = ""
@@ -71,7 +71,7 @@ class FailureChoice(msgspec.Struct, frozen=True):
 async def retry_chosen(shards: Shards, crawl: Crawl, choice: FailureChoice, retry: Retry) -> int:
     """Retry the failed visits that match, by calls of `retry`, and return how many.
 
-    Reads every failed visit of the crawl. Those that fail meanwhile are not retried.
+    Reads every failed visit of the crawl. Visits that fail during the call are not retried.
     """
     retried = 0
     for shard in range(shards.count):
@@ -81,9 +81,9 @@ async def retry_chosen(shards: Shards, crawl: Crawl, choice: FailureChoice, retr
 
 
 async def _retry_list(
-    shards: Shards, crawl: Crawl, choice: FailureChoice, retry: Retry, of: tuple[int, int, str, bytes]
+    shards: Shards, crawl: Crawl, choice: FailureChoice, retry: Retry, failed_list: tuple[int, int, str, bytes]
 ) -> int:
-    shard, number, key, head = of
+    shard, number, key, head = failed_list
     index, retried = 0, 0
     end = await shards.command("LLEN", key)
     while index < end:
@@ -91,7 +91,7 @@ async def _retry_list(
         if not lines:
             break
         matching = [
-            (index + place, line) for place, line in enumerate(lines) if choice.matches(*_visit(crawl, head, line))
+            (position, line) for position, line in enumerate(lines, index) if choice.matches(*_visit(crawl, head, line))
         ][:_AT_ONCE]
         if not matching:
             index += len(lines)
@@ -113,15 +113,15 @@ def _visit(crawl: Crawl, head: bytes, line: bytes) -> tuple[Visit, str]:
 
 
 async def _lists(shards: Shards, shard: int, crawl: str, first: int) -> AsyncIterator[tuple[int, str, bytes]]:
-    """Number, key and head of each list from `first` on. Those set aside are numbered without a gap."""
+    """Number, key and head of each list from `first` on. Lists of hosts have numbers without gaps."""
     prefix = shards.prefixes[shard]
     if first == 0:
         yield 0, f"{prefix}failed:{crawl}", b""
-    known = f"{prefix}fi:{crawl}"
-    left = await shards.command("HGET", known, "first") or b"1"
-    number = max(first, int(left) if left.isdigit() and len(left) < 17 else 1)
+    heads_key = f"{prefix}fi:{crawl}"
+    lowest = await shards.command("HGET", heads_key, "first") or b"1"
+    number = max(first, int(lowest) if lowest.isdigit() and len(lowest) < 17 else 1)
     while True:
-        for head in await shards.command("HMGET", known, *range(number, number + _LISTS)):
+        for head in await shards.command("HMGET", heads_key, *range(number, number + _LISTS)):
             if head is None:
                 return
             yield number, f"{prefix}fq:{crawl}:{number}", head

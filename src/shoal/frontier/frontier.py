@@ -112,12 +112,12 @@ class Frontier:
     def on_epoch(self, callback: Callable[[], None]) -> None:
         """Call this at each new epoch, before `lease` returns the first visits of it.
 
-        A program that remembers what it added must forget it then.
+        A program that remembers which URLs it has added must forget them then.
         """
         self.shards.epochs.on_turn.append(callback)
 
     def on_replaced(self, callback: Callable[[], None]) -> None:
-        """Call this when the store was emptied and the frontier created again: no crawl is the same any more."""
+        """Call this when the store was emptied and the frontier created again: none of the earlier crawls exists."""
         self.shards.on_replaced.append(callback)
 
     def share_clock(self, other: Frontier) -> None:
@@ -147,17 +147,17 @@ class Frontier:
         cls, settings: Settings, *, worker: str = "", on_warning: Callable[[str], None] | None = None
     ) -> Frontier:
         """As `open`, with loaded settings (`shoal.settings.load`)."""
-        where, how = settings.store, settings.frontier
+        store_settings, terms = settings.store, settings.frontier
         store = await Store.open(
-            where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
-            timeout_seconds=where.timeout_seconds, on_warning=on_warning,
+            store_settings.url, folder=store_settings.folder, server=store_settings.server,
+            maxmemory=store_settings.maxmemory, timeout_seconds=store_settings.timeout_seconds, on_warning=on_warning,
         )  # fmt: skip
         async with _closed_on_error(store):
-            joined = await Shards.found(store, where.namespace, where.shards, exact=False)
+            joined = await Shards.found(store, store_settings.namespace, store_settings.shards, exact=False)
             frontier = cls(
-                joined, worker=worker, lease_seconds=how.lease_seconds, batch_seconds=how.batch_seconds,
-                expiries=how.expiries, blames=how.blames, host_failures=how.host_failures,
-                back_off=BackOff(how.backoff_seconds, how.longest_backoff_seconds),
+                joined, worker=worker, lease_seconds=terms.lease_seconds, batch_seconds=terms.batch_seconds,
+                expiries=terms.expiries, blames=terms.blames, host_failures=terms.host_failures,
+                back_off=BackOff(terms.backoff_seconds, terms.longest_backoff_seconds),
             )  # fmt: skip
             frontier._owned_store = store
             return frontier
@@ -167,14 +167,14 @@ class Frontier:
         found_on: Sequence[tuple[Lease, Visit]] | None = None,
         max_bytes: int = MAX_EXTENSION_BYTES,
     ) -> Added:  # fmt: skip
-        """Add URLs that the crawl has not seen; with `force` also those it has.
+        """Add URLs that the crawl has not seen; with `force`, also URLs that it has seen.
 
-        All URLs are checked before the first is sent: an invalid one raises InvalidUrl and nothing is added. With
-        `skip_invalid`, e.g. for the links of a page, it is left out and the others are added.
+        All URLs are checked before the first is sent: an invalid one raises InvalidUrl, and nothing is added. With
+        `skip_invalid`, e.g. for the links of a page, invalid URLs are left out and the others are added.
 
         `found_on`: for each visit the lease and the visit of the page that links to it. The next acknowledgement in the
-        shard of that lease keeps the link in the journal. `max_bytes`: what a visit carries at most of method, headers,
-        body and meta.
+        shard of that lease keeps the link in the journal. `max_bytes`: the maximum size of the method,
+        headers, body and meta of a visit.
         """
         validation.whole("max_bytes", max_bytes, 1, LARGEST_EXTENSION_BYTES)
         confirmed: list[Confirmed] | None = [] if self._journal.active else None
@@ -193,7 +193,7 @@ class Frontier:
     ) -> list[Lease]:  # fmt: skip
         """Lease up to `hosts` hosts that are ready now, each with up to `visits` visits that fit into `batch_seconds`.
 
-        An empty list means that every host is rate-limited or leased, or that nothing waits. It does not mean that a
+        An empty list means that every host is rate-limited or leased, or that no visit waits. It does not mean that a
         crawl is finished (see `crawls.finished`). With `wait_seconds` the call returns as soon as a host is ready, at
         the latest after that time.
         """
@@ -246,7 +246,7 @@ class Frontier:
     async def commit(self, batch: AckBatch, replies: dict[int, list[str]] | None = None) -> list[str]:
         """Acknowledge a batch; returns the tokens of lost leases.
 
-        `replies` gets the tokens of each shard as soon as it has answered. Those in it are not called again.
+        `replies` gets the tokens of each shard as soon as the shard has replied. Shards in it are not called again.
         """
         return await self._acknowledgement.commit(batch, replies)
 

@@ -30,7 +30,7 @@ class Step(StrEnum):
 
 
 class Totals(NamedTuple):
-    """Counts since a crawl was created; of the fleet, since its history began. `open` is what is left to do now."""
+    """Counts since a crawl was created; of the fleet, since its history began. `open`: URLs without a final state."""
 
     stored: int = 0
     failed: int = 0
@@ -48,7 +48,7 @@ class Point(NamedTuple):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done between two points in time.
+    """The growth of the totals between two points in time.
 
     at        the later point, in seconds since 1970
     seconds   time since the earlier point
@@ -94,7 +94,7 @@ class CountHistory:
             prefix = self._shards.prefixes[self._shards.home(crawl.id)]
         key = keys.history(prefix, step.value, _name(crawl))
         packed = await self._shards.command("LRANGE", key, -most, -1)
-        return [point for each in packed if (point := _point(each, step)) is not None]
+        return [point for entry in packed if (point := _point(entry, step)) is not None]
 
     async def _call(
         self, crawl: Crawl | None, minute: int, hour: int, by_minute: bytes, by_hour: bytes
@@ -105,7 +105,7 @@ class CountHistory:
 
 
 def growth(points: Sequence[Point]) -> list[Growth]:
-    """What happened between each two points. Totals that fell, because of a lost write, have not grown."""
+    """The growth between consecutive points. A total that fell, because of a lost write, has not grown."""
     grown = []
     for before, after in itertools.pairwise(points):
         changes = [max(0, new - old) for old, new in zip(before.totals[:4], after.totals[:4], strict=True)]
@@ -123,7 +123,7 @@ def _name(crawl: Crawl | None) -> str:
 
 
 def _point(packed: bytes, step: Step) -> Point | None:
-    """A point in another form, of another version, counts as missing."""
+    """A point that another version wrote in another form counts as missing."""
     try:
         at, *totals = msgspec.msgpack.decode(packed, type=tuple[int, int, int, int, int, int, int])
     except msgspec.MsgspecError:

@@ -15,7 +15,7 @@ from shoal.model.validation import WIDEST, milliseconds, whole
 from shoal.politeness.backoff import DEFAULT_BACK_OFF, BackOff
 from shoal.urls.canonical import canonical
 
-# What would end the host in a URL and begin something else.
+# Characters that end the host in a URL, or cannot be in a URL.
 _FOREIGN = frozenset("/?#@\\ \t\r\n\0")
 
 
@@ -96,8 +96,8 @@ class Hosts:
         """Send no request to the host for this time, from any worker.
 
         With `failed`, a failure is counted; after `host_failures` in a row (0: never) the host is given up: its visits
-        fail with this reason, so that every crawl ends. True when that happened. `pardoned` failures are not among
-        those. `after_success`: it is the first in a row. `requested`: the server requested the pause.
+        fail with this reason, so that every crawl ends. Returns whether it was given up. `pardoned`: this many failures
+        are not counted. `after_success`: the failure is the first in a row. `requested`: by the server.
         """
         name = self.name(host)
         most = self.host_failures if host_failures is None else whole("host_failures", host_failures, 0, WIDEST)
@@ -170,18 +170,18 @@ class Hosts:
 def _host(name: str, reply: list[Any]) -> Host:
     fields: dict[str, Any] = {k.decode(errors="replace"): v for k, v in zip(reply[3::2], reply[4::2], strict=True)}
 
-    def of_places(letter: str) -> list[bytes]:
-        """A field that every slot has."""
+    def of_slots(letter: str) -> list[bytes]:
+        """The values of a field that every slot has."""
         return [v for k, v in fields.items() if k == letter or (k[0] == letter and k[1:].isdigit())]
 
     def latest(letter: str) -> float:
-        return max((int(float(v)) for v in of_places(letter)), default=0) / 1000
+        return max((int(float(v)) for v in of_slots(letter)), default=0) / 1000
 
     def seconds(field: str) -> float:
         return int(fields.get(field, 0)) / 1000
 
     return Host(
-        name=name, crawls_waiting=reply[2], leases=len(of_places("k")),
+        name=name, crawls_waiting=reply[2], leases=len(of_slots("k")),
         delay_seconds=seconds("d") if "d" in fields else None, places=int(fields["n"]) if "n" in fields else None,
         crawl_delay_seconds=seconds("cd"), adaptive_delay_seconds=seconds("ad"), robots_known="rk" in fields,
         gate_at=latest("g"), backoff_until=seconds("b"),

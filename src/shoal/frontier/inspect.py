@@ -1,6 +1,6 @@
 """Inspect: read-only queries about a frontier that other packages need. No other package touches raw keys.
 
-A query reads one key a call. While workers run, what two calls return may be of different moments.
+A query reads one key a call. While workers run, two calls may return data of different times.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _LINGER_SECONDS = 1.0
 # How long a journal keeps links (lua/include/journal.lua), and a little more.
 _HORIZON_SECONDS = 150.0
 
-# An entry has no more links when it has this size, without compression.
+# An entry that exceeds this size, before compression, gets no more links.
 _ENTRY_BYTES = 1_000_000
 
 _ByTarget = dict[int, list[Link]]
@@ -45,7 +45,7 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
     links: bytes
 
     def __iter__(self) -> Iterator[bytes | str]:
-        """As the scripts take them."""
+        """The fields in the order of the arguments of scripts."""
         return iter((self.run, self.shards, self.links))
 
 
@@ -65,7 +65,7 @@ class LinkJournal:
         return self._shards.store.kind == "cluster"
 
     async def keep(self, confirmed: Sequence[Confirmed], found_on: Sequence[tuple[Lease, Visit]] | None) -> None:
-        """Note links for the acknowledgements of their pages; write those that no page led to."""
+        """Keep links for the acknowledgements of their pages. Links that no page led to are written now."""
         if found_on is None:
             seeds: dict[tuple[int, bytes], list[Link]] = defaultdict(list)
             for call in confirmed:
@@ -126,18 +126,18 @@ class LinkJournal:
         return replayed
 
     async def _replay(self, shard: int, run: bytes, marks: dict[int, bytes], current: dict[int, bytes]) -> int:
-        replayed = known = 0
-        while entries := (await self._shards.call("links", shard, ("r", run, known)))[2:]:
-            known += len(entries)
-            again: dict[bytes, _ByTarget] = {}
+        replayed = offset = 0
+        while entries := (await self._shards.call("links", shard, ("r", run, offset)))[2:]:
+            offset += len(entries)
+            by_process: dict[bytes, _ByTarget] = {}
             for target, links in _decoded(entries):
                 if target in marks:
-                    again.setdefault(current[target], {}).setdefault(target, []).extend(links)
-            for process, by_target in again.items():
+                    by_process.setdefault(current[target], {}).setdefault(target, []).extend(links)
+            for process, by_target in by_process.items():
                 for target, links in by_target.items():
                     replayed += len(links)
                     await self._add_again(target, links)
-                # The shard may lose them again.
+                # The shards may lose these links again.
                 await self._write_to(shard, process, by_target)
         for target, mark in marks.items():
             await self._shards.call("links", shard, ("d", run, target, mark), replicated=True)

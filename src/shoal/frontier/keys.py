@@ -1,7 +1,7 @@
 """The names of a shard's keys, and the hash tags that spread shards over a cluster.
 
-A script gets one name, the shard's `meta`, and builds the others from its prefix. Here are the names that Python reads
-or writes; docs/reference/store-keys.md lists all of them, and a test compares it with the scripts.
+A script gets one name, the shard's `meta`, and builds the others from its prefix. This module has the names that Python
+reads or writes; docs/reference/store-keys.md lists all of them, and a test compares it with the scripts.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def tags(shards: int) -> tuple[str, ...]:
         tag = _base36(number)
         slot = slot_of(tag)
         shard = int(slot / width)
-        off = abs(slot - (shard + 0.5) * width)
-        if shard not in best or off < best[shard][0]:
-            best[shard] = (off, tag)
+        distance = abs(slot - (shard + 0.5) * width)
+        if shard not in best or distance < best[shard][0]:
+            best[shard] = (distance, tag)
     return tuple(best[shard][1] for shard in range(shards))
 
 
@@ -35,7 +35,7 @@ def prefix(namespace: str, tag: str) -> str:
     return f"{namespace}{{{tag}}}"
 
 
-# Each takes the prefix of a shard. `key` is what shards call a crawl.
+# Each function takes the prefix of a shard. `key` identifies a crawl in all shards.
 
 
 def meta(shard: str) -> str:
@@ -79,7 +79,7 @@ def calendar(shard: str) -> str:
 
 
 def due(shard: str, bucket: str) -> str:
-    """`bucket` is as in the calendar: with the key of its crawl."""
+    """`bucket`: its name in the calendar, which starts with the key of its crawl."""
     return f"{shard}due:{bucket}"
 
 

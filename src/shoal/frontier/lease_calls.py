@@ -1,4 +1,4 @@
-"""The values of lease calls: what all calls of a worker have in common, what one requests, what shards reply."""
+"""The values of lease calls: the terms of all calls of a worker, the request of one, and the reply of a shard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.model.lease import Lease
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
-    """What a worker's leases have in common."""
+    """The terms that all leases of a worker have in common."""
 
     worker: str
     lease_seconds: float

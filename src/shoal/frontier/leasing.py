@@ -37,21 +37,21 @@ class Leasing:
     def __init__(self, shards: Shards, crawls: Crawls, wakeups: Wakeups, terms: LeaseTerms) -> None:
         self._shards = shards
         self._crawls = crawls
-        self._allowance = PageBudget(shards, crawls)
+        self._page_budget = PageBudget(shards, crawls)
         self._epochs = shards.epochs
         self._wakeups = wakeups
         self._terms = terms
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Calls without a reply so far, with their shards and requests. The other shards are called meanwhile.
         self._late: dict[asyncio.Future[LeaseReply], tuple[int, LeaseRequest]] = {}
-        # Those of their shards that woke this worker: what woke it may be newer than the reply.
+        # Shards of such calls that woke this worker: the wake-up may be newer than the reply.
         self._woken_late: set[int] = set()
         # Leases of such calls, for the next caller that has their spiders.
         self._spare: list[tuple[tuple[str, ...], Lease]] = []
         self._distributing: dict[str, asyncio.Future[None]] = {}
         # Crawls whose records are being read, by key, and until when callers wait for that.
         self._reading: dict[str, tuple[asyncio.Future[Crawl], float]] = {}
-        # Until when no host is leased from a shard, because this worker could not visit those it has got there.
+        # Until when no host is leased from a shard: this worker could not visit the hosts that it leased there.
         self._resting: dict[int, float] = {}
         self.turn = 0
         self.hurry = asyncio.Event()
@@ -60,7 +60,7 @@ class Leasing:
         self._epochs.lease_ms = max(self._epochs.lease_ms, self._terms.lease_ms)
         wait_seconds = validation.number("wait_seconds", wait_seconds, 0, 10**9)
         until = mono() + min(wait_seconds, LONGEST_SLEEP_SECONDS)
-        # When each shard may have work. It is called then, and not before: idle workers must not keep a store busy.
+        # When each shard may have work. It is not called earlier: idle workers must not keep a store busy.
         due = dict.fromkeys(self._order(shards), 0.0)
         while True:
             leases = await self._round(due, request)
@@ -68,11 +68,11 @@ class Leasing:
                 return leases
             await self._sleep(until, due)
             if min(due.values()) > mono():
-                # No shard woke us and nothing is due: another call would only be polling.
+                # No shard woke this worker, and none is due: another call would only be polling.
                 return []
 
     async def _sleep(self, until: float, due: dict[int, float]) -> None:
-        """Sleep until a shard is due. One that wakes us is due, too."""
+        """Sleep until a shard is due. A shard that wakes this worker is due, too."""
         hurry = asyncio.ensure_future(self.hurry.wait())
         sleeping = self._fall_asleep(until)
         try:
@@ -125,8 +125,8 @@ class Leasing:
     async def _round(self, due: dict[int, float], request: LeaseRequest) -> list[Lease]:
         """First one shard for all requested hosts, which is enough when many are ready; then the others together.
 
-        Only shards that are due are called, and then it is known when they are due again. A shard that cannot answer
-        delays the others for a moment, once. If no shard can, its error is raised.
+        Only shards that are due are called, and then it is known when they are due again. A shard that does not
+        respond delays the others once, by SLOW_SECONDS. If no shard responds, its error is raised.
         """
         dry: set[str] = set()
         errors = self._take_late(due, dry)
@@ -134,7 +134,7 @@ class Leasing:
         self._resting = {shard: until for shard, until in self._resting.items() if until > mono()}
         due.update((shard, until) for shard, until in self._resting.items() if shard in due)
         due.update((shard, float("inf")) for shard, _ in self._late.values() if shard in due)
-        called = others = [shard for shard, moment in due.items() if moment <= mono()]
+        called = others = [shard for shard, due_mono in due.items() if due_mono <= mono()]
         self._woken_late.difference_update(others)
         answered = 0
         first = True
@@ -145,10 +145,10 @@ class Leasing:
             chosen, others = others[:count], others[count:]
             least, more = divmod(left, len(chosen))
             requests = {
-                shard: msgspec.structs.replace(request, hosts=least + (place < more))
-                for place, shard in enumerate(chosen)
+                shard: msgspec.structs.replace(request, hosts=least + (index < more))
+                for index, shard in enumerate(chosen)
             }
-            for shard, reply in (await self._ask_soon(requests)).items():
+            for shard, reply in (await self._lease_from_many(requests)).items():
                 if reply is None:
                     due[shard] = float("inf")
                 elif isinstance(reply, LeaseReply):
@@ -160,11 +160,11 @@ class Leasing:
                     errors.append(reply)
                     due[shard] = mono() + SLOW_SECONDS
         if not leases:
-            alone = not answered and len(self._shards.unavailable) == self._shards.count
+            all_unavailable = not answered and len(self._shards.unavailable) == self._shards.count
             for error in errors:
-                if alone or not isinstance(error, StoreUnavailable):
+                if all_unavailable or not isinstance(error, StoreUnavailable):
                     raise error
-            if alone and self._late:
+            if all_unavailable and self._late:
                 # There is no other shard to lease from.
                 await asyncio.wait(self._late, return_when=asyncio.FIRST_COMPLETED)
                 self._note_late(due)
@@ -177,9 +177,9 @@ class Leasing:
             return await self._round(due, request)
         return leases
 
-    async def _ask_soon(self, requests: dict[int, LeaseRequest]) -> dict[int, LeaseReply | BaseException | None]:
-        """The replies of shards that respond soon. The calls to the others continue: None."""
-        calls = {shard: asyncio.ensure_future(self._ask(shard, request)) for shard, request in requests.items()}
+    async def _lease_from_many(self, requests: dict[int, LeaseRequest]) -> dict[int, LeaseReply | BaseException | None]:
+        """The replies of shards that respond within SLOW_SECONDS; None for others, whose calls continue."""
+        calls = {shard: asyncio.ensure_future(self._lease_from(shard, request)) for shard, request in requests.items()}
         try:
             await asyncio.wait(calls.values(), timeout=SLOW_SECONDS)
         except asyncio.CancelledError:
@@ -221,7 +221,7 @@ class Leasing:
         """
         self._distributing = {key: call for key, call in self._distributing.items() if not call.done()}
         for key in keys - self._distributing.keys():
-            self._distributing[key] = asyncio.ensure_future(self._allowance.distribute(key))
+            self._distributing[key] = asyncio.ensure_future(self._page_budget.distribute(key))
         calls = [self._distributing[key] for key in keys]
         if calls:
             await asyncio.wait(calls, timeout=SLOW_SECONDS)
@@ -239,7 +239,7 @@ class Leasing:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _ask(self, shard: int, request: LeaseRequest) -> LeaseReply:
+    async def _lease_from(self, shard: int, request: LeaseRequest) -> LeaseReply:
         terms = self._terms
         async with self._locks[shard]:
             args: tuple[Argument, ...] = (
@@ -264,15 +264,15 @@ class Leasing:
                 ahead_seconds=ahead_ms / 1000,
             )  # fmt: skip
             numbered = ((n // 3 + 1, *flat[n : n + 3]) for n in range(0, len(flat), 3))
-            made = await self._visits(lease, numbered)
-            if made:
-                leases.append(msgspec.structs.replace(lease, visits=tuple(made)))
+            visits = await self._visits(lease, numbered)
+            if visits:
+                leases.append(msgspec.structs.replace(lease, visits=tuple(visits)))
         return LeaseReply(leases, reply[2], {key.decode() for key in reply[3]})
 
     async def _unread(self, keys: Collection[bytes]) -> set[bytes]:
         """The crawls whose records cannot be read now: their home shards do not respond.
 
-        All callers that need a record at the same time wait for it. Then its call continues without them.
+        Callers that need a record at the same time wait for it together, up to SLOW_SECONDS. Then its call continues.
         """
         # A corrupt key belongs to no crawl: `_visits` handles it.
         unknown = {raw: key for raw in keys if not self._crawls.cached(key := raw.decode(errors="replace"))}
@@ -296,7 +296,7 @@ class Leasing:
     async def _give_back(self, shard: int, reply: list[Any], unread: set[bytes]) -> list[Any]:
         """Release the leases with visits of crawls that cannot be read: another worker may know these crawls.
 
-        Returns the reply without them. The shard is skipped for a moment, or the same hosts would be leased again.
+        Returns the reply without them. The shard is skipped for SLOW_SECONDS, or the same hosts would be leased again.
         """
         kept = reply[:5]
         tokens: list[Argument] = [self._terms.blames]
@@ -344,7 +344,7 @@ class Leasing:
 
     async def _visits(self, lease: Lease, numbered: Any) -> list[Visit]:
         """The visits of a reply. A corrupt entry is acknowledged as failed and does not affect the others."""
-        made = []
+        visits = []
         for number, key, priority, entry in numbered:
             try:
                 crawl = await self._crawls.by_key(key.decode())
@@ -356,8 +356,8 @@ class Leasing:
                 args = (self._terms.worker + ".corrupt", self._shards.request(), 0, *block)
                 await self._shards.call("acknowledge", lease.shard, args, replicated=True)
             else:
-                made.append(visit)
-        return made
+                visits.append(visit)
+        return visits
 
 
 def _crawl_keys(replies: dict[int, list[Any]]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""The maintenance lock: of all processes that could maintain the crawls of a namespace, one does.
+"""The maintenance lock: one process at a time maintains the crawls of a namespace.
 
-The lock expires when its holder is gone. Maintenance may be done twice, so two holders for a moment do no harm.
+The lock expires when its holder is gone. Maintenance may be done twice, so two holders for a short time do no harm.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ class MaintenanceLock:
             return True
         if await self._command("GET", self._key, key=self._key) != self._holder.encode():
             return False
-        # It may have expired since and be held by another process: both then do one round of maintenance.
+        # The lock may have expired since and be held by another process: both then do one round of maintenance.
         await self._command("PEXPIRE", self._key, lock_ms, key=self._key)
         return True

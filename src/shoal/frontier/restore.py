@@ -175,7 +175,7 @@ class _Loader:
         self._lines[shard] += 1
         reply = await self._shards.call("restore", shard, (self._lines[shard], kind, *args), replicated=True)
         if reply[0] != Status.OK:
-            raise ValueError(f"the script restore answers {reply[0]} to {kind}")
+            raise ValueError(f"the script restore replied {reply[0]} to {kind}")
 
 
 def _entries(encoded: list[str]) -> list[bytes]:

@@ -34,7 +34,7 @@ async def add_samples(frontier: Frontier, crawl_id: str, samples: Sequence[tuple
 async def read_samples(frontier: Frontier, crawl: Crawl) -> dict[str, tuple[str, ...]]:
     """Up to 20 URLs for each reason, in the order in which they were found."""
     shards = frontier.shards
-    # At once: each of them waits for the store.
+    # Concurrently, because each of them waits for the store.
     reply, dropped, over = await asyncio.gather(
         shards.call("sample", shards.home(crawl.id), (crawl.id,)),
         shards.command_all("LRANGE", lambda shard: keys.dropped(shard, crawl.key), 0, MOST - 1),
@@ -54,7 +54,7 @@ async def read_samples(frontier: Frontier, crawl: Crawl) -> dict[str, tuple[str,
 def _keep_set_aside(
     by_reason: dict[str, list[str]], crawl: Crawl, dropped: Iterable[bytes], over: Iterable[bytes]
 ) -> None:
-    """URLs that the frontier keeps for a higher limit."""
+    """Add URLs that the frontier keeps for a higher limit."""
     for line in dropped:
         head, _, entry = line.partition(b"\n")
         _keep(by_reason, crawl, head, [entry])
@@ -64,7 +64,7 @@ def _keep_set_aside(
 
 
 async def _keep_parked(frontier: Frontier, crawl: Crawl, by_reason: dict[str, list[str]]) -> None:
-    """URLs that waited when the crawl reached a limit."""
+    """Add URLs that were waiting when the crawl reached a limit."""
     shards, key = frontier.shards, crawl.key
     replies = await shards.command_all("SRANDMEMBER", lambda shard: keys.parked(shard, key), _HOSTS)
     hosts = [(shard, host) for shard, names in zip(shards.prefixes, replies, strict=True) for host in names]
@@ -75,8 +75,8 @@ async def _keep_parked(frontier: Frontier, crawl: Crawl, by_reason: dict[str, li
         priority = (priorities or [b"0"])[0]
         heads.append(b"%s:%s %s" % (priority, host, crawl.why.encode()))
         queues.append(keys.queue(shard, key, int(priority), host.decode(errors="replace")))
-    read = await shards.store.command_many([(queue, ("LRANGE", queue, 0, MOST - 1)) for queue in queues])
-    for head, entries in zip(heads, read, strict=True):
+    entry_lists = await shards.store.command_many([(queue, ("LRANGE", queue, 0, MOST - 1)) for queue in queues])
+    for head, entries in zip(heads, entry_lists, strict=True):
         _keep(by_reason, crawl, head, entries)
 
 

@@ -73,7 +73,7 @@ def _without_unused(source: str) -> str:
 
 
 def _with_fields(source: str) -> str:
-    """The source with the names of the fields of `meta` that it mentions, and their places in the reply."""
+    """The source with the names of the fields of `meta` that it mentions, and their positions in the reply."""
     fields = list(dict.fromkeys(_META_FIELD.findall(source)))
     source = _META_FIELD.sub(lambda field: f"META[{fields.index(field[1]) + 1}]", source)
     return source.replace("KEYS[1], FIELDS)", f"KEYS[1], {', '.join(map(repr, fields))})")

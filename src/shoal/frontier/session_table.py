@@ -18,7 +18,7 @@ class SessionTable:
         self._shards = shards
 
     async def begin(self, session: str, owner: str) -> None:
-        """Add a session. If there are too many, the one that was not seen for the longest time ends."""
+        """Add a session. If there are too many, the one that was unused for the longest time ends."""
         await self._call("b", session, owner)
 
     async def owner(self, session: str) -> str:
@@ -28,7 +28,7 @@ class SessionTable:
     async def end(self, session: str) -> None:
         await self._call("e", session)
 
-    async def _call(self, what: str, session: str, owner: str = "") -> str:
+    async def _call(self, operation: str, session: str, owner: str = "") -> str:
         digest = hashlib.sha256(session.encode()).hexdigest()
-        reply = await self._shards.call("session", STORE, (what, digest, owner))
+        reply = await self._shards.call("session", STORE, (operation, digest, owner))
         return bytes(reply[1]).decode(errors="replace")

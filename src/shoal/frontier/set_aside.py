@@ -17,7 +17,7 @@ _PART = 200
 
 
 async def readmit(frontier: Frontier, crawl_id: str) -> int:
-    """Add what the limits of a crawl set aside and now allow, also of its branches. Returns how many URLs."""
+    """Add the URLs that limits of a crawl and its branches set aside and now allow. Returns their number."""
     total = 0
     for name in [crawl_id, *await frontier.crawls.branches(crawl_id)]:
         crawl = await frontier.crawls.get(name)
@@ -27,14 +27,16 @@ async def readmit(frontier: Frontier, crawl_id: str) -> int:
 
 
 async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
-    """URLs that were never admitted. One that is refused again stays where it is."""
+    """URLs that were never admitted. A URL that is refused again stays set aside."""
     key = keys.over(frontier.shards.prefixes[shard], crawl.key)
-    most = crawl.limits.max_depth
+    max_depth = crawl.limits.max_depth
     total = 0
     members = await frontier.shards.command("SMEMBERS", key)
     pairs = [(member, _visit(member, crawl.id)) for member in members]
     allowed = [
-        (member, visit) for member, visit in pairs if visit is not None and (most is None or visit.depth <= most)
+        (member, visit)
+        for member, visit in pairs
+        if visit is not None and (max_depth is None or visit.depth <= max_depth)
     ]
     for start in range(0, len(allowed), _PART):
         part = allowed[start : start + _PART]
@@ -51,11 +53,11 @@ async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
 
 
 async def _excluded(frontier: Frontier, crawl: Crawl, shard: int) -> int:
-    """URLs that were excluded by a limit of their host. Those that are over it still are excluded again."""
+    """URLs that were excluded by a limit of their host. URLs that still exceed it are excluded again."""
     key = keys.dropped(frontier.shards.prefixes[shard], crawl.key)
-    left = await frontier.shards.command("LLEN", key)
+    length = await frontier.shards.command("LLEN", key)
     total = 0
-    while total < left:
+    while total < length:
         reply = await frontier.shards.call("retry", shard, (crawl.key, "", "x"), replicated=True)
         if reply[0] != Status.OK or not reply[1]:
             break

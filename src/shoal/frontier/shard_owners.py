@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-# So many workers are enough to look for work in one shard. If all of a large fleet did, the idle ones would keep the
-# store busy.
+# This many workers are enough to look for work in one shard. If all workers of a large fleet did, the idle ones would
+# keep the store busy.
 _WORKERS_PER_SHARD = 32
 
 
@@ -29,7 +29,7 @@ def owned(worker: str, workers: Sequence[str], shards: int) -> list[int]:
 
 
 def sample_shards(workers: int, shards: int) -> list[int] | None:
-    """The shards that one of so many workers leases from next, at random; None for all."""
+    """The shards that one of `workers` workers leases from next, at random; None for all."""
     count = math.ceil(shards * _WORKERS_PER_SHARD / max(workers, 1))
     return random.sample(range(shards), count) if count < shards else None
 

@@ -26,12 +26,12 @@ STORE = -1
 SLOW_SECONDS = 1.0
 # A shard that is being moved accepts calls again within about a second; this is the limit.
 _HELD_TIMEOUT_SECONDS = 60.0
-# These two find out what time it is: they are called without an expectation.
+# These scripts determine the time: they are called without an expected time.
 _CLOCK_SCRIPTS = frozenset(("clock", "epoch"))
 
 
-async def _look(store: Store, namespace: str, count: int) -> list[Any] | None:
-    """What a shard knows of a complete frontier with `count` shards, when the store's own key is unavailable."""
+async def _found_in_shards(store: Store, namespace: str, count: int) -> list[Any] | None:
+    """The record of a complete frontier with `count` shards from any of them, if the store's own key is unavailable."""
     metas = [prefix(namespace, tag) + "meta" for tag in tags(count)]
     calls = [asyncio.ensure_future(store.call(script("found"), key, (0, 0, 0, ""))) for key in metas]
     try:
@@ -55,11 +55,11 @@ class Shards:
         self.namespace = namespace
         self.clock_ms = clock_ms
         self.epochs = Epochs(self)
-        # Called when the frontier was created again: nothing that was read before is valid.
+        # Called when the frontier was created again: data that was read before is invalid.
         self.on_replaced: list[Callable[[], None]] = []
         self._requests = 0
         self._request_prefix = secrets.token_hex(6)
-        # The open calls: when each began, and the shards that it waits for.
+        # The open calls: when each started, and the shards that it waits for.
         self._open: dict[object, tuple[float, frozenset[int]]] = {}
         # The shards whose last call failed.
         self._failed: set[int] = set()
@@ -86,29 +86,29 @@ class Shards:
         lua, key = script("found"), store_meta(namespace)
         # If several processes open an empty store at once, the first decides on shards and seed.
         args = (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m")
-        asking = asyncio.ensure_future(store.call(lua, key, args, replicated=True))
+        call = asyncio.ensure_future(store.call(lua, key, args, replicated=True))
         try:
-            await asyncio.wait([asking], timeout=2 * SLOW_SECONDS)
-            known = None if asking.done() else await _look(store, namespace, shards or DEFAULT_SHARDS)
-            reply = known or await asking
+            await asyncio.wait([call], timeout=2 * SLOW_SECONDS)
+            record = None if call.done() else await _found_in_shards(store, namespace, shards or DEFAULT_SHARDS)
+            reply = record or await call
         finally:
-            asking.cancel()
+            call.cancel()
         if reply[1].decode() != SCHEMA:
             raise StoreRefused(
                 f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this version of Shoal uses "
                 f"{SCHEMA}: use the version that created it, or dump it there and load it here."
             )
-        there, seed = int(reply[2]), int(reply[3])
-        if exact and shards is not None and shards != there:
+        count, seed = int(reply[2]), int(reply[3])
+        if exact and shards is not None and shards != count:
             raise StoreRefused(
-                f"Namespace {namespace!r} in the store has {there} shards, not {shards}: leave the number out, "
+                f"Namespace {namespace!r} in the store has {count} shards, not {shards}: leave the number out, "
                 "or dump it and load it into a new namespace."
             )
         if not reply[4]:
-            metas = [prefix(namespace, tag) + "meta" for tag in tags(there)]
-            await store.call_many([(lua, m, (i, there, seed, "m")) for i, m in enumerate(metas)], replicated=True)
-            await store.call(lua, key, (0, there, seed, "c"), replicated=True)
-        return cls(store, namespace, there, seed, clock_ms)
+            metas = [prefix(namespace, tag) + "meta" for tag in tags(count)]
+            await store.call_many([(lua, m, (i, count, seed, "m")) for i, m in enumerate(metas)], replicated=True)
+            await store.call(lua, key, (0, count, seed, "c"), replicated=True)
+        return cls(store, namespace, count, seed, clock_ms)
 
     def of(self, host: str) -> int:
         return shard_of(host_bits(host), self.count)
@@ -222,22 +222,22 @@ class Shards:
 
     @property
     def unavailable(self) -> set[int]:
-        """The shards that have not replied for a while, or not at all to their last call."""
+        """The shards that have not replied for SLOW_SECONDS, or whose last call failed."""
         before = mono() - SLOW_SECONDS
-        slow = (shards for began, shards in self._open.values() if began < before)
+        slow = (shards for started_mono, shards in self._open.values() if started_mono < before)
         return self._failed.union(*slow) - {STORE}
 
     @contextlib.contextmanager
     def _watch(self, shards: Iterable[int]) -> Iterator[None]:
-        call, began = object(), mono()
-        self._open[call] = (began, frozenset(shards))
+        call, started_mono = object(), mono()
+        self._open[call] = (started_mono, frozenset(shards))
         try:
             yield
         except StoreNotReady:
             self._failed.update(shards)
             raise
         except asyncio.CancelledError:
-            if began < mono() - SLOW_SECONDS:
+            if started_mono < mono() - SLOW_SECONDS:
                 self._failed.update(shards)
             raise
         else:
@@ -283,12 +283,12 @@ class Shards:
         return min(max(reply[1] / 1000, 0.02), 0.25) if status == Status.HELD else 0.1
 
     async def _found(self) -> list[Any]:
-        """What the store's own key says about the frontier."""
+        """The record of the frontier in the store's own key."""
         reply: list[Any] = await self.store.call(script("found"), store_meta(self.namespace), (0, 0, 0, ""))
         return reply
 
     async def _join_again(self) -> bool:
-        """Join the frontier that has taken the place of the one joined before: another seed, other shards."""
+        """Join the frontier that has replaced the one joined before, if its seed or number of shards differs."""
         reply = await self._found()
         if reply[0] != Status.OK or not reply[4] or (int(reply[2]), int(reply[3])) == (self.count, self.seed):
             return False

@@ -1,8 +1,9 @@
 """Signals: hints that pages of perpetual crawls have changed. They pull the next visit of a page forward.
 
 A signal is noted in the shard of its page (lua/touch.lua). The calls of `lease` that follow look for the page in the
-calendar, at most 1,000 entries a call: a call stays short, and a large calendar takes more calls. How often the visits
-that signals led to found a change is counted by host and kind; those that are rarely right are ignored.
+calendar, at most 1,000 entries a call: a call stays short, and a large calendar takes more calls. The visits that
+signals led to, and how many of them found a change, are counted by host and kind. Signals that are rarely right are
+ignored.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Signal(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """Of the latest visits that signals of a kind led to, at most 100: how many there were, and found a change."""
+    """The latest visits that signals of a kind led to, at most 100, and how many of them found a change."""
 
     visits: int
     changes: int
@@ -73,19 +74,19 @@ class Signals:
         self._crawls = crawls
 
     async def note(self, crawl_id: str, kind: SignalKind, signals: Iterable[Signal]) -> list[SignalResult]:
-        """Note signals. Returns what became of each, in their order. CrawlEnded for a crawl that has ended."""
+        """Note signals. Returns the result of each, in their order. Raises CrawlEnded for an ended crawl."""
         crawl = await self._crawls.known(crawl_id)
         results: list[SignalResult] = []
         by_shard: dict[int, tuple[list[int], list[Argument]]] = {}
-        for place, signal in enumerate(signals):
+        for position, signal in enumerate(signals):
             try:
                 target = canonical(signal.url)
             except InvalidUrl:
                 results.append(SignalResult.INVALID)
                 continue
             results.append(SignalResult.UNKNOWN)
-            places, args = by_shard.setdefault(self._shards.of(target.host), ([], []))
-            places.append(place)
+            positions, args = by_shard.setdefault(self._shards.of(target.host), ([], []))
+            positions.append(position)
             mark = fingerprint(host_bits(target.host), target.url, self._shards.seed)
             args += [target.host, mark, _path(target), max(0, int(signal.changed_at))]
         while by_shard:
@@ -95,16 +96,16 @@ class Signals:
             }  # fmt: skip
             replies = await self._shards.call_all("touch", calls, replicated=True)
             for shard, reply in replies.items():
-                places = by_shard[shard][0][:MOST_A_CALL]
+                positions = by_shard[shard][0][:MOST_A_CALL]
                 if reply[0] == Status.ENDED:
                     raise CrawlEnded(f"Crawl {crawl_id!r} has ended: its pages are not visited again.")
                 if reply[0] == Status.OK:
-                    for place, letter in zip(places, reply[1].decode(), strict=True):
-                        results[place] = SignalResult(letter)
+                    for position, letter in zip(positions, reply[1].decode(), strict=True):
+                        results[position] = SignalResult(letter)
             by_shard = {
-                shard: (places[MOST_A_CALL:], args[4 * MOST_A_CALL :])
-                for shard, (places, args) in by_shard.items()
-                if len(places) > MOST_A_CALL
+                shard: (positions[MOST_A_CALL:], args[4 * MOST_A_CALL :])
+                for shard, (positions, args) in by_shard.items()
+                if len(positions) > MOST_A_CALL
             }
         return results
 

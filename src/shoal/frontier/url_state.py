@@ -1,7 +1,7 @@
 """Where one URL of a crawl is in the frontier: waiting, leased, due later, failed, set aside, done or unknown.
 
 A query for people. It reads queues in pieces and never blocks the store for long. While workers run, a URL moves on:
-what is returned was true at some moment during the call.
+the result was true at some time during the call.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ async def _leased(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState 
             key, _, rest = packed.partition(b":")
             if not name.isdigit() or key != crawl.key.encode():
                 continue
-            prio, _, entry = rest.partition(b":")
-            if (visit := _matching(entry, target, crawl, int(prio))) is not None:
+            priority, _, entry = rest.partition(b":")
+            if (visit := _matching(entry, target, crawl, int(priority))) is not None:
                 worker = token.decode(errors="replace").split(".", 2)[-1]
                 return UrlState(UrlPlace.LEASED, visit, worker=worker, until=float(deadline) / 1000)
     return None
@@ -147,11 +147,11 @@ async def _failed(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState 
             return state
     heads = await frontier.shards.command("HGETALL", f"{prefix}fi:{crawl.key}")
     for number, head in zip(heads[::2], heads[1::2], strict=True):
-        where, _, why = head.decode(errors="replace").partition(" ")
+        where, _, reason = head.decode(errors="replace").partition(" ")
         if number.isdigit() and where.partition(":")[2] == target.host:
             async for _, entry in _entries(frontier, f"{prefix}fq:{crawl.key}:{number.decode()}"):
                 if (visit := _matching(entry, target, crawl, int(where.partition(":")[0]))) is not None:
-                    return UrlState(UrlPlace.FAILED, visit, why)
+                    return UrlState(UrlPlace.FAILED, visit, reason)
     return None
 
 
@@ -218,7 +218,7 @@ async def _scan(frontier: Frontier, command: str, name: str, pattern: str) -> As
 
 def _escaped(text: str) -> str:
     """Text as a glob pattern of the store that matches only itself."""
-    return "".join(f"\\{mark}" if mark in "*?[]\\" else mark for mark in text)
+    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in text)
 
 
 def _prefix(frontier: Frontier, target: Target) -> str:

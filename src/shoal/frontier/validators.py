@@ -30,7 +30,7 @@ class Validators:
         self._crawls = crawls
 
     async def remember(self, crawl_id: str, pairs: Sequence[tuple[str, str]]) -> None:
-        """Store the validator of each URL; '' removes it. One that does not fit into a header is left out."""
+        """Store the validator of each URL; '' removes it. A validator that does not fit into a header is left out."""
         crawl = await self._crawls.known(crawl_id)
         by_shard: dict[int, list[Argument]] = {}
         for url, validator in pairs:
@@ -52,17 +52,17 @@ class Validators:
         """The validator of each URL, '' where there is none."""
         crawl = await self._crawls.known(crawl_id)
         by_shard: dict[int, list[tuple[int, int]]] = {}
-        for place, url in enumerate(urls):
+        for index, url in enumerate(urls):
             shard, mark = self._mark(url)
-            by_shard.setdefault(shard, []).append((place, mark))
+            by_shard.setdefault(shard, []).append((index, mark))
         validators = [""] * len(urls)
         for part in _rounds(by_shard, MOST_A_CALL):
             args: dict[int, list[Argument]] = {
                 shard: [crawl.key, *(mark for _, mark in marks)] for shard, marks in part.items()
             }
             for shard, reply in (await self._shards.call_all("recall", args)).items():
-                for (place, _), validator in zip(part[shard], reply[1:], strict=True):
-                    validators[place] = _text(validator)
+                for (index, _), validator in zip(part[shard], reply[1:], strict=True):
+                    validators[index] = _text(validator)
         return validators
 
     def _mark(self, url: str) -> tuple[int, int]:
@@ -73,7 +73,7 @@ class Validators:
 
 
 def _rounds(by_shard: dict[int, list[_T]], most: int) -> Iterator[dict[int, list[_T]]]:
-    """Parts of at most `most`, one call a shard."""
+    """The values in parts of at most `most` for each shard, so that a part is one call a shard."""
     start = 0
     while part := {shard: values[start : start + most] for shard, values in by_shard.items() if start < len(values)}:
         yield part

@@ -21,7 +21,7 @@ from shoal.model.validation import headers as check_headers
 from shoal.model.visit import FOUND, Visit
 from shoal.urls.canonical import SCHEMES, Target, rebuild
 
-# What a visit carries unless its caller allows more, and the most that a caller can allow.
+# The default limit for the data of a visit, and the highest limit that a caller can set.
 MAX_EXTENSION_BYTES = 49152
 LARGEST_EXTENSION_BYTES = 16_000_000
 _WHOLE, _ATTEMPTS, _EXTENSION, _HISTORY = 3, 4, 8, 128
@@ -97,7 +97,7 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
         else:
             length, at = _read_varint(entry, at)
             if at + length > len(entry):
-                raise ValueError("its extension is cut")
+                raise ValueError("its extension is truncated")
             extra = _decode(entry[at : at + length])
             rest = entry[at + length :].decode()
     except (IndexError, ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -116,7 +116,7 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
 
 
 def scheduled(member: bytes) -> tuple[bytes, int, bytes]:
-    """What a bucket of the calendar has of a page: its host or '#' and its number, its priority, its entry."""
+    """A page in a bucket of the calendar: its host, or '#' and the number of the host; its priority; its entry."""
     host, _, rest = member.partition(b" ")
     # The first byte of an entry with a history is above 127.
     entry = rest.lstrip(b"-0123456789")
@@ -131,12 +131,12 @@ def history_of(member: bytes) -> PageHistory:
 def failed(head: bytes, entry: bytes, *, crawl: str) -> tuple[Visit, str]:
     """A failed visit and its reason. `head` precedes it in the lists of failed visits: priority:host reason."""
     try:
-        where, _, why = head.decode().partition(" ")
-        prio, _, host = where.partition(":")
-        priority = int(prio)
+        where, _, reason = head.decode().partition(" ")
+        priority_text, _, host = where.partition(":")
+        priority = int(priority_text)
     except ValueError as error:
         raise StoreCorrupt(f"Invalid failed visit of crawl {crawl} in the store: {error}.") from None
-    return unpack(entry, host=host, crawl=crawl, priority=priority, number=0), why
+    return unpack(entry, host=host, crawl=crawl, priority=priority, number=0), reason
 
 
 def brief(reason: str, default: str) -> str:
@@ -166,4 +166,4 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 56:
-            raise ValueError("a number too long")
+            raise ValueError("a number is too long")

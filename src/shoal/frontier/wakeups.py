@@ -14,7 +14,7 @@ class Wakeups:
         self._subscriber: Subscriber | None = None
 
     async def sleep(self, seconds: float) -> set[int]:
-        """Sleep until there may be work; returns the shards that woke us (-1: the connection is new)."""
+        """Sleep until there may be work; returns the shards that woke this worker (-1: a new connection)."""
         if self._subscriber is None:
             self._subscriber = self._store.listener(self._channel)
         messages = await self._subscriber.wait(seconds)

@@ -1,7 +1,7 @@
-"""Workers: which are alive, by heartbeats on the store's clock.
+"""The live workers, by heartbeats on the store's clock.
 
-Leases do not depend on it: they expire by themselves. Workers use it to share the shards (shard_owners.py), and the
-dashboard to list workers.
+Leases do not depend on heartbeats: they expire by themselves. Workers use the list to share the shards
+(shard_owners.py), and the dashboard shows it.
 """
 
 from __future__ import annotations
