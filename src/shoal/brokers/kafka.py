@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # librdkafka retries by itself for this long; after that the error is reported.
 DELIVERY_SECONDS = 20.0
-# When no broker at all can be reached, sooner.
+# The shorter time that applies when no broker can be reached.
 _DOWN_SECONDS = 3.0
 _METADATA_SECONDS = 2.0
 _POLL_SECONDS = 0.1

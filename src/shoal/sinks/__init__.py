@@ -35,7 +35,7 @@ def check_output(uri: str) -> str:
 
 
 def remove_output(uri: str) -> None:
-    """Delete what an output holds; SinkRefused if it is not a file or folder of this machine."""
+    """Delete the content of an output; SinkRefused if it is not a file or folder of this machine."""
     output = parse_output(uri)
     output.technology.remove(output.address)
 

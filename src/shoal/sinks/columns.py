@@ -42,7 +42,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def moment(record: Row) -> str | None:
-    """When it was fetched, as ISO 8601 in UTC with milliseconds, which sorts as text; None if it was not fetched."""
+    """The fetch time of a record as ISO 8601 in UTC with milliseconds, which sorts as text; None if not fetched."""
     if not record.fetched_at:
         return None
     text = datetime.datetime.fromtimestamp(record.fetched_at, datetime.UTC).isoformat(timespec="milliseconds")
@@ -121,7 +121,7 @@ def plain(value: Any, *, nul: str = "\0", longest: int | None = None, depth: int
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, int):
-        # Python writes no more than 4300 digits.
+        # Python does not convert integers of more than 4300 digits to text.
         return value if value.bit_length() < 14_000 else hex(value)
     if isinstance(value, dict | list | tuple | set | frozenset):
         if depth >= DEEPEST:

@@ -1,9 +1,9 @@
-"""What every output technology and every sink does.
+"""The interfaces of output technologies and sinks.
 
 A technology (`Technology`) describes one kind of output: its URIs, how to check, open, read and merge it. There is one
 object per technology, listed in registry.py. A sink (`Sink`) is one worker's connection to one output of one crawl.
 
-The order of a batch makes "stored once" hold for any technology:
+The order of these steps guarantees "stored once" for any technology:
 
     await sink.write(records, receipt)     the batch is durable when this returns
     the worker acknowledges the visits     the store may reject some: their lease expired, another worker has them
@@ -81,7 +81,7 @@ class Holds(enum.Enum):
 class LineFormat(NamedTuple):
     """A file format with one line per record: the bytes before the first line, and the line of a record.
 
-    `between` stands between two records, `tail` after the last.
+    `between` is written between two records, `tail` after the last.
     `encode` raises UnicodeEncodeError for text that needs `columns.encodable` first.
     """
 
@@ -133,7 +133,7 @@ class Technology(ABC, Generic[Address]):
         """SinkRefused in one sentence if the output cannot be written. Creates nothing, and contacts no server."""
 
     def remove(self, address: Address) -> None:
-        """Delete what the output holds, so that a crawl starts with an empty one."""
+        """Delete the content of the output, so that a crawl starts with an empty one."""
         raise SinkRefused(
             f"The output {masked(self.uri(address))} is not a file: -O overwrites only files and folders."
         )

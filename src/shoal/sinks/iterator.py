@@ -107,7 +107,7 @@ class IteratorSink:
             channel.put(batch)
 
     async def hand_over(self) -> None:
-        # A page that is yielded twice does less harm than one that is not yielded.
+        # Yielding a page twice does less harm than not yielding it.
         await self.commit(())
 
     async def close(self) -> None:

@@ -184,12 +184,12 @@ def _seconds(fetched_at: object) -> float:
     if not fetched_at:
         return 0.0
     if isinstance(fetched_at, datetime.datetime):
-        moment = fetched_at
+        fetched_time = fetched_at
     else:
-        moment = datetime.datetime.fromisoformat(str(fetched_at))
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - _EPOCH).total_seconds() + _ROUNDING_SECONDS
+        fetched_time = datetime.datetime.fromisoformat(str(fetched_at))
+    if fetched_time.tzinfo is None:
+        fetched_time = fetched_time.replace(tzinfo=datetime.UTC)
+    return (fetched_time - _EPOCH).total_seconds() + _ROUNDING_SECONDS
 
 
 def _batch(rows: Iterator[tuple[Cursor, Row]], limit: int) -> list[tuple[Cursor, Row]]:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from shoal.errors import SinkUnavailable
 from shoal.sinks.retry import REPORT_EVERY_SECONDS, retry
 
-# How many bodies are stored at a time; others wait. Flushes of several files share one flush of the disk.
+# How many bodies are stored at the same time; others wait. Flushes of several files share one flush of the disk.
 PUTS = 8
 # Larger bodies are hashed in a thread, so that they do not block the event loop.
 LARGE_BYTES = 1 << 20
@@ -132,7 +132,7 @@ class BodyStore(ABC):
 
 
 class _SharedReport:
-    """Many calls wait for the same store: one report for all of them."""
+    """One report for all calls that wait for the same store."""
 
     def __init__(self, on_trouble: Callable[[str], None]) -> None:
         self._on_trouble = on_trouble

@@ -36,7 +36,7 @@ class FolderBodyStore(BodyStore):
         await asyncio.get_running_loop().run_in_executor(self._pool, self._make)
 
     async def _put(self, name: str, body: bytes, content_type: str) -> None:
-        # A cancelled caller does not wait for the thread: it writes what any other worker would write.
+        # A cancelled caller does not wait for the thread: any other worker would write the same bytes.
         await asyncio.get_running_loop().run_in_executor(self._pool, self._write, name, body)
 
     def _location(self, name: str) -> str:
@@ -64,7 +64,7 @@ class FolderBodyStore(BodyStore):
 
     def _write(self, name: str, body: bytes) -> None:
         try:
-            # Where a file system was unmounted there is an empty folder: bodies in it would be hidden later.
+            # An unmounted file system leaves an empty folder: bodies stored in it would be hidden after the next mount.
             if self._folder.stat().st_ino != self._inode:
                 raise TransientError("has been replaced since the start; is it still mounted?")
             path = self._folder / name
@@ -75,7 +75,7 @@ class FolderBodyStore(BodyStore):
                 self._make_folders(name)
             if not exists:
                 self._write_new(path, body)
-            # Also for an existing file: its writer may have been killed before this.
+            # Also for an existing file: its writer may have been killed before this step.
             sync_folder(path.parent)
         except OSError as error:
             raise disk_error(error) from error

@@ -30,7 +30,7 @@ from shoal.sinks.files.part_writer import PartsSink
 from shoal.sinks.files.technology import LinesTechnology
 from shoal.sinks.reader import Cursor, ReadRequest
 
-# The row of column names is shorter.
+# The row of column names is shorter than this.
 _MOST_HEAD = 1_000_000
 # The first characters of a formula in Excel, LibreOffice and Google Sheets. A cell that has apostrophes before such a
 # character gets one more, so that removing one always restores the original text.
@@ -66,8 +66,8 @@ class CsvTechnology(LinesTechnology):
     sink_class = CsvSink
 
     async def merge(self, address: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-        # Of items, the row of column names is written with the first of them. A file of pages that was moved away gets
-        # it again.
+        # For items, the row of column names is written with the first item. A file of pages gets it again if the file
+        # was moved.
         await merge_parts(address, live=live, replay=replay, head=b"" if spider else head())
 
     def rows(self, path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
@@ -138,7 +138,7 @@ def line(record: Row) -> bytes:
 
 
 def escaped(text: str) -> str:
-    """The text of a cell that no spreadsheet runs."""
+    """The text of a cell, escaped so that no spreadsheet executes it."""
     return "'" + text if _FORMULA.match(text) else text
 
 

@@ -1,7 +1,7 @@
 """Feeds of Scrapy as part files: lines that Scrapy's exporters made, in a frame such as the brackets of a JSON array.
 
 The parts and their merge are those of Shoal's own outputs. Here a line is opaque, and the output can have text after
-its last line: the merge takes that away, appends, and writes it again.
+its last line: the merge removes that text, appends, and writes it again.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _ends_with(output: FileIO, text: bytes) -> bool:
 
 
 def agree_on_head(output: Path, head: bytes) -> bytes:
-    """Write the first line of an output unless it has one; returns the line that it has. Blocks for a moment."""
+    """Write the first line of an output unless it has one; returns the line that it has. Blocks briefly."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -21,9 +21,9 @@ from shoal.sinks.columns import ITEM_COLUMNS, MOST_COLUMNS, data_text, moment
 # The columns of an item beside its data, each after an underscore.
 ORIGIN = tuple(f"_{name}" for name in ITEM_COLUMNS if name != "data")
 MORE = "_more"
-# A field that is called like one of these columns has one underscore more.
+# A field with the name of one of these columns gets one more underscore.
 _TAKEN = re.compile(rf"_+(?:{'|'.join(name[1:] for name in (*ORIGIN, MORE))})")
-# Of a column; a longer one is rather a value.
+# The longest name of a column; a longer one is probably a value.
 _LONGEST_NAME = 200
 # The key of a flat row.
 KEY = "_crawl"
@@ -58,7 +58,7 @@ def fields_of(items: Iterable[Item]) -> list[str]:
 
 
 def cells(item: Item, columns: Sequence[str]) -> list[Any]:
-    """The values of an item in the columns of a file; what has no column is JSON in the last."""
+    """The values of an item in the columns of a file; values without a column are JSON in the last one."""
     row = flat(item)
     more = {name: value for name, value in row.items() if name not in columns and value is not None}
     if more:

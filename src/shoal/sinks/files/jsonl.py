@@ -50,7 +50,7 @@ def file_line(record: Row) -> bytes:
     """The line of a record in a file: items are flat there. UnicodeEncodeError as for `json_line`."""
     if not isinstance(record, Item):
         return json_line(record)
-    # Its key, too, must be valid UTF-8.
+    # The key, too, must be valid UTF-8.
     record.key[1].encode()
     return on_one_line(data_text(flat(record)).encode())
 
@@ -65,7 +65,7 @@ def json_line(record: Row) -> bytes:
 
 
 def on_one_line(encoded: bytes) -> bytes:
-    """Escape what JSON allows and some readers, e.g. Python's `splitlines`, take for the end of a line."""
+    """Escape characters that JSON allows, but that some readers, e.g. Python's `splitlines`, treat as a line end."""
     for separator, escaped in _SEPARATORS:
         if separator in encoded:
             encoded = encoded.replace(separator, escaped)

@@ -7,7 +7,7 @@
     4  write the names of these parts to `state`
     5  remove the parts, then `state`
 
-A format may start an output with a head, and compress what is appended. A format that makes its own files replaces
+A format may start an output with a head, and compress the appended records. A format that makes its own files replaces
 steps 2 to 5. If a merge dies, the next one finds its `state`: it truncates the output (after step 2) or removes the
 parts (after step 4). One process merges at a time; its lock ends with the process. A program that reads the output
 meanwhile may see the start of a line whose end follows.
@@ -173,12 +173,12 @@ class Merger:
         self._recover()
 
     def _begin(self, output: FileIO) -> None:
-        """Prepare the output for more records. What this does must be harmless if no record follows."""
+        """Prepare the output for more records. This must be harmless if no record follows."""
         if compressor_of(self._output) is None:
             _end_line(output, os.fstat(output.fileno()).st_size)
 
     def _end(self, output: FileIO) -> None:
-        """Write what follows the last record."""
+        """Write the bytes after the last record."""
 
     def _recover(self) -> None:
         """Do what `state` says, and remove it."""

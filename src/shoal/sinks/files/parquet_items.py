@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     pa = lazy_import("pyarrow")
 
-# Marks a column whose text is JSON, for the way back.
+# Marks a column whose text is JSON, for reading it back.
 _JSON = {b"shoal": b"json"}
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -65,16 +65,16 @@ def _columns(table: pa.Table, kinds: dict[str, ColumnKind], schema: pa.Schema) -
     more: list[str | None] = []
     for text in table.column(ITEM_COLUMNS[-1]).to_pylist():
         data = _decode(text)
-        rest = {}
+        unmatched = {}
         for name, value in data.items():
             if value is not None and (name not in kinds or kind_of(value) is not kinds[name]):
-                rest[column(name)] = value
+                unmatched[column(name)] = value
         for name, kind in kinds.items():
-            value = None if column(name) in rest else data.get(name)
+            value = None if column(name) in unmatched else data.get(name)
             if value is not None and kind is not ColumnKind.TEXT and kind is not ColumnKind.BOOLEAN:
                 value = float(value) if kind is ColumnKind.NUMBER else data_text(value)
             values[name].append(value)
-        more.append(data_text(rest) if rest else None)
+        more.append(data_text(unmatched) if unmatched else None)
     origin = [table.column(name[1:]) for name in ORIGIN]
-    own = [pa.array(column_values, schema.field(place).type) for place, column_values in enumerate(values.values())]
+    own = [pa.array(column_values, schema.field(index).type) for index, column_values in enumerate(values.values())]
     return [*own, *origin, pa.array(more, pa.string())]

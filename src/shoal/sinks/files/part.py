@@ -47,7 +47,7 @@ flush = getattr(os, "fdatasync", os.fsync)
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch"):
-    # What the worker shows to the store to acknowledge this batch.
+    # The receipt that the worker shows to the store to acknowledge this batch.
     receipt: bytes
     # The crawl, the URL (of an item, the key) and the length in bytes of each record.
     lines: list[tuple[str, str, int]]
@@ -198,7 +198,7 @@ class OpenPart:
                 continue  # a merge has just removed the empty folder
             if locked(self._file, self._path):
                 break
-            os.close(self._file)  # a merge locked it first, and took it for the part of a dead worker
+            os.close(self._file)  # a merge locked it first, and treated it as the part of a dead worker
         try:
             sync_folder(folder)
             sync_folder(folder.parent)
@@ -225,7 +225,7 @@ class OpenPart:
             self.committed = True
 
     def truncate(self, length: int) -> None:
-        """Drop what was written after `length`, where a batch started."""
+        """Drop everything after `length`, where a batch started."""
         self.length, self._torn, self.committed = length, True, True
         self._cut()
 

@@ -22,7 +22,7 @@ from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.part import OpenPart, parts_folder
 from shoal.sinks.retry import disk_error, may_pass, retry
 
-# A part is closed at this age or size. So the age is how long a page takes to become visible.
+# A part is closed at this age or size. So a page takes up to this time to become visible.
 PART_SECONDS = 5.0
 PART_BYTES = 64 << 20
 # How often a worker looks for a request to close its part.

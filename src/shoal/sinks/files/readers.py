@@ -56,7 +56,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _seek(file: BinaryIO, request: ReadRequest, first: int = 0) -> int:
-    """Go behind the line of the cursor, or to the first line; returns the position."""
+    """Seek to the end of the cursor's line, or to the first line; returns the position."""
     if request.after is None:
         return first
     position: int = cursor_values(request.after, tuple[Count])[0]
@@ -67,7 +67,7 @@ def _seek(file: BinaryIO, request: ReadRequest, first: int = 0) -> int:
 
 
 def _described(path: Path, start: int) -> str:
-    """What line numbers that start at this byte count."""
+    """The end of a line's description in messages, for line numbers that are counted from this byte."""
     return f"after byte {start:,} of {path}" if start else f"of {path}"
 
 
@@ -140,7 +140,7 @@ def csv_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
                 cells = {name: _unescaped(cell) for name, cell in zip(names, row, strict=False)}
                 values = {name: cell for name, cell in cells.items() if name in known}
                 if flat:
-                    # Of a field that an item does not have the cell is empty.
+                    # The cell of a field that an item does not have is empty.
                     values = flat_items.item_values({name: cell for name, cell in cells.items() if cell})
                 if values:
                     yield (position,), f"Line {rows.line_num + first:,} {described}", values
@@ -153,7 +153,7 @@ def _unescaped(cell: str) -> str:
 
 
 def _flat_item(row: Values, encoded: list[str]) -> Values:
-    """The columns of an item, from a row of Parquet. A null is that of a field which the item does not have."""
+    """The columns of an item, from a row of Parquet. A null means that the item does not have the field."""
     values = {name: value for name, value in row.items() if value is not None}
     for name in encoded:
         if name in values and name != flat_items.MORE:

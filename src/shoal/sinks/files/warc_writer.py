@@ -140,7 +140,7 @@ def _request_head(capture: Capture) -> bytes:
     names = {name.lower() for name, _ in capture.request_headers}
     if "host" not in names:
         lines.append(f"host: {parts.netloc.rpartition('@')[2]}")
-    # Archives are given away, so they must not contain credentials.
+    # Archives are shared with others, so they must not contain credentials.
     lines += [f"{name}: {value if name.lower() in _PUBLIC else '***'}" for name, value in capture.request_headers]
     if capture.request_body and "content-length" not in names:
         lines.append(f"content-length: {len(capture.request_body)}")
@@ -190,8 +190,8 @@ def _id(kind: str, capture: Capture) -> str:
 
 
 def _date(at: float) -> str:
-    moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = datetime.datetime.fromtimestamp(at, datetime.UTC)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _shown(digest: bytes) -> str:

@@ -19,7 +19,7 @@ class ColumnTypes(NamedTuple):
     error       text or NULL
     list        a JSON array, empty by default
     fetched_at  a time or NULL
-    number      of an item among those of its page
+    number      the number of an item among the items of its page
     data        a JSON object, empty by default
     """
 

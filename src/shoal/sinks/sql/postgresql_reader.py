@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL, read back in one read-only transaction: the state at one moment."""
+"""Tables of PostgreSQL, read back in one read-only transaction, so that all rows are from one point in time."""
 
 from __future__ import annotations
 

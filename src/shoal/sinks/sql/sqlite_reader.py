@@ -1,4 +1,4 @@
-"""Tables of an SQLite file, read back while workers write it: the state at one moment."""
+"""Tables of an SQLite file, read back while workers write it. All rows are from one point in time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KEY, _ITEM_KEY = ("url",), ("url", "spider", "number")
 def rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
     table, key, type_ = ("items", _ITEM_KEY, tuple[str, str, Count]) if request.items else ("pages", _KEY, tuple[str])
     try:
-        # A URI can forbid to create a new file. Read-write: a reader of a WAL creates files beside the database, and
-        # only a connection that may write removes them again.
+        # A URI can prevent the creation of a new file. Read-write: a reader of a WAL creates files beside the database,
+        # and only a connection that may write removes them again.
         uri = f"file:{quote(str(path))}?mode=rw"
         with contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)

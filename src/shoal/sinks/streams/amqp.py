@@ -1,7 +1,7 @@
 """AMQP 0-9-1 (RabbitMQ): persistent messages to an exchange, each confirmed by the broker.
 
-The exchange must exist. A broker drops a message that no queue takes without an error, so the sink has it
-returned and waits until a queue is bound.
+The exchange must exist. A broker silently drops a message that no queue takes. So the sink requests that such messages
+are returned, and waits until a queue is bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka: a message a record, keyed by the record's key, confirmed by all in-sync replicas.
+"""Kafka: one message per record, keyed by the record's key, confirmed by all in-sync replicas.
 
 The producer is idempotent: a message that librdkafka repeats is stored once. A batch that this sink repeats may be
 stored twice.
@@ -26,7 +26,7 @@ else:
     confluent_kafka, kafka = lazy_import("confluent_kafka"), lazy_import("shoal.brokers.kafka")
 
 _MAX_MESSAGE_BYTES = 1_000_000
-# What librdkafka and Kafka add to key and value.
+# The bytes that librdkafka and Kafka add to key and value.
 _ENVELOPE_BYTES = 1000
 
 
