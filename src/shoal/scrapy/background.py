@@ -1,4 +1,4 @@
-"""Background tasks whose errors are logged. Nobody awaits them."""
+"""Background tasks that are not awaited. Their errors are logged."""
 
 from __future__ import annotations
 

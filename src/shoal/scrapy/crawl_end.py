@@ -31,7 +31,7 @@ _STOPPED_STATES = (State.STOPPED, State.EXPIRED, State.DELETED)
 
 
 class CrawlEnd:
-    """`filling` is whether requests are still being added from elsewhere; `wake` lets the engine look again."""
+    """`filling` is whether requests are still being added from elsewhere; `wake` lets the engine check again."""
 
     def __init__(
         self, frontier: Frontier, crawl: Crawl, feed: LeaseFeed, outbox: Outbox, peers: Peers,
@@ -53,7 +53,7 @@ class CrawlEnd:
         self.finished = False
         # The crawl accepts nothing more.
         self.ended = not crawl.state.open
-        # The reason for Scrapy to close, if it is not that the crawl is finished.
+        # The reason for Scrapy to close, unless the crawl is finished.
         self.reason = ""
         # Waiting requests of all processes, as of the last heartbeat.
         self.waiting = 0

@@ -2,7 +2,7 @@
 
 A crawl's id is used once. So a spider that runs again after its crawl has finished starts the next generation: books@1,
 books@2, ... Every process finds the newest generation by itself, and two that create one at the same time get the same.
-The record of the generation before stays, so that a process that looks at this moment finds one of the two; older
+The record of the previous generation stays, so that a process that reads at the same time finds one of the two; older
 records are erased.
 """
 
@@ -93,7 +93,7 @@ async def _with_limits(frontier: Frontier, crawl: Crawl, limits: Limits, *, alon
     old = crawl.limits
     changed = [name for name in _FLEET_LIMITS if crawl.state.open and getattr(old, name) != getattr(limits, name)]
     if changed and not (await frontier.crawls.count(crawl.id)).admitted:
-        # A crawl that was submitted, and that nobody has worked on.
+        # A crawl that was submitted, and that no process has worked on.
         return await frontier.crawls.extend(crawl.id, limits, crawl.spec)
     for name in changed:
         kept = getattr(old, name)

@@ -24,7 +24,7 @@ _HEADING = "Unhandled error in Deferred"
 
 
 def report(error: ShoalError, crawler: Crawler) -> None:
-    """Log the sentence, and drop what others log about the same exception."""
+    """Log the sentence, and drop the records of other loggers about the same exception."""
     log.critical("%s", error, extra={"spider": crawler.spider})
     dropped = _Dropped(error)
     for name in _LOGGERS:
@@ -36,7 +36,7 @@ def report(error: ShoalError, crawler: Crawler) -> None:
 
 
 class FailedScheduler(BaseScheduler):
-    """In place of a scheduler that cannot be created: Scrapy can close only what it has tried to open."""
+    """Replaces a scheduler that cannot be created: Scrapy can only close a scheduler that it has tried to open."""
 
     def __init__(self, error: ShoalError, crawler: Crawler) -> None:
         self._error = error

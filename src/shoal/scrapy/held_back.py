@@ -1,8 +1,8 @@
 """Outcomes that are held back, because a request that stays in this process depends on them.
 
 A request that is too large for the frontier exists only in this process. If the process dies, the request is lost,
-unless the request that yielded it is made again. So that one is acknowledged after it. Scrapy does not tell which
-request yielded another, so all requests in progress at that time are held back.
+unless the request that yielded it is made again. So the yielding request is acknowledged after it. Scrapy does not
+report which request yielded another, so all requests in progress at that time are held back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.scrapy.leased_slot import LeasedSlot
 
 class HeldBack:
     def __init__(self) -> None:
-        # By request that stays in this process: those that must not be acknowledged before it.
+        # By request that stays in this process: the requests that must not be acknowledged before it.
         self._parents: dict[Request, set[Request]] = {}
         self._outcomes: dict[Request, tuple[LeasedSlot, Outcome]] = {}
 
@@ -29,7 +29,7 @@ class HeldBack:
         """Hold back the requests in progress, of which `leased` have a visit, until `request` is finished."""
         parents: set[Request] = set()
         for other in in_progress:
-            # It may itself stay in this process: then its own parents wait for both.
+            # The yielding request may itself stay in this process: then its own parents wait for both.
             parents |= self._parents.get(other, set())
             if other in leased:
                 parents.add(other)

@@ -40,9 +40,9 @@ from shoal.scrapy.throttle import Throttle
 from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
 
 log = logging.getLogger("shoal.scrapy")
-# In a broad crawl most hosts only wait for their delay: with fewer slots, those would keep others from their turn.
+# In a broad crawl most hosts only wait for their delay. With fewer slots, these hosts would block others.
 _MOST_SLOTS = 256
-# With many visits in stock, leases of this time are taken in one call; with none, at once.
+# With many leased visits in stock, calls for leases are this far apart; with none, there is no pause between them.
 _SPACING_SECONDS = 0.05
 _WAIT_SECONDS = 1.0
 # If items take longer than this to pass the pipelines, the host is released.
@@ -82,7 +82,7 @@ class LeaseFeed:
         self._opened: set[str] = set()
         self._tasks = BackgroundTasks()
         self._changed = asyncio.Event()
-        self._asked_mono, self._full_mono, self.stopping = 0.0, 0.0, False
+        self._lease_requested_mono, self._full_mono, self.stopping = 0.0, 0.0, False
         # No slot has a request to send before this time, unless one changes.
         self._quiet_until_mono = 0.0
         self._hungry = False  # the last call returned nothing
@@ -140,7 +140,7 @@ class LeaseFeed:
             return request
         if soonest != float("inf"):
             self._wake(soonest)
-            # Scrapy asks several times for each page, and a broad crawl has many slots to go through.
+            # Scrapy calls `next` several times for each page, and a broad crawl has many slots to check.
             self._quiet_until_mono = mono() + soonest
         return None
 
@@ -268,7 +268,7 @@ class LeaseFeed:
         busy = sum(1 for slot in active if not slot.spent)
         room = min(self._most - busy, self._most_slots - len(self._slots) + len(self._held_back))
         if room <= 0 and len(self._unscheduled):
-            # Scrapy has no room for requests of the scheduler, but it already waits for these.
+            # Scrapy has no room for requests of the scheduler, but it already waits for unscheduled ones.
             room, spiders = min(self._most, len(self._unscheduled)), [self._unscheduled.tag]
         if room <= 0 or self._outbox.full:
             await self._pause()
@@ -276,10 +276,10 @@ class LeaseFeed:
         stock = sum(len(slot.queue) for slot in active)
         ease = _SPACING_SECONDS * min(1.0, stock / self._most)
         self._outbox.linger_seconds = LINGER_SECONDS + ease / 2
-        early = self._asked_mono + ease - mono()
+        early = self._lease_requested_mono + ease - mono()
         if early > 0:
             await asyncio.sleep(early)
-        self._asked_mono = mono()
+        self._lease_requested_mono = mono()
         wait_seconds = 0.0 if self.idle and not self._hungry else self._wait_seconds
         leases = await self._frontier.lease(
             hosts=room, visits=SCRAPY_VISITS, spiders=spiders, wait_seconds=wait_seconds

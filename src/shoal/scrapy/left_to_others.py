@@ -14,7 +14,7 @@ from shoal.model.crawl import Counts
 from shoal.model.visit import Outcome, Visit
 
 log = logging.getLogger("shoal.scrapy")
-# How long a request that was left waits before any process leases it again.
+# How long a request that was left to others waits before any process leases it again.
 _WAIT_SECONDS = 5.0
 REASON = "missing_callback"
 

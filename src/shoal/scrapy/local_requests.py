@@ -1,7 +1,7 @@
 """Requests that only this process can make: the frontier cannot hold them.
 
 These are URLs without a host (file:, data:) and requests that are too large for the store. A large request waits for
-its host's turn like any other (`unscheduled.py`), and `held_back.py` sees to it that a crash does not lose it.
+its host's turn like any other (`unscheduled.py`), and `held_back.py` ensures that a crash does not lose it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Removes what earlier runs have left: no maintainer does it for crawls of Scrapy.
+"""Removes the crawls of earlier runs: the maintainer does not remove crawls of Scrapy.
 
 A finished or stopped crawl is kept for `frontier.keep_days`, so that `shoal failed` can show it. Each spider with other
 arguments is a crawl of its own, so without this the store would grow with every new argument.

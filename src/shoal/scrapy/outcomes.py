@@ -1,4 +1,4 @@
-"""What the visit of a finished request came to: stored, failed with its reason, or repeated by Scrapy."""
+"""The outcome of a finished request's visit: stored, failed with its reason, or repeated by Scrapy."""
 
 from __future__ import annotations
 

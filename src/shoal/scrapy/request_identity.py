@@ -31,7 +31,7 @@ from shoal.urls.canonical import MAX_URL_BYTES, canonical
 _REQUEST_KEY = "scrapy"
 _MAX_REQUEST_BYTES = "SHOAL_MAX_REQUEST_BYTES"
 _DEFAULT_BYTES = 2_000_000
-# What a visit has beside the packed request and the body.
+# Room for the other fields of a visit, beside the packed request and the body.
 _ENVELOPE_BYTES = 1000
 # In the meta of a start request that Scrapy has received. Its retries, redirects and copies are not start requests,
 # although they still have is_start_request.

@@ -1,7 +1,7 @@
-"""The frontier's target of a request, also of one whose URL is longer than the frontier's URLs.
+"""The frontier's target of a request, also if its URL is longer than the frontier allows.
 
-Such a URL has a short one in its place, of the same host and with a hash as its path. So it is deduplicated and paced
-like any other; the request keeps its own URL.
+Such a URL is replaced with a short one of the same host, with a hash as its path. So it is deduplicated and paced like
+any other; the request keeps its own URL.
 """
 
 from __future__ import annotations

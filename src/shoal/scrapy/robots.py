@@ -65,7 +65,7 @@ class ScrapyRobots:
         self._gate = RobotsGate(frontier, self._fetch)
         # Fetches outside of a lease, by origin and token.
         self._fetching: dict[tuple[str, str], asyncio.Task[Rules]] = {}
-        # Hosts that were given up: until when, why, and the reason in one phrase.
+        # Hosts that were given up: until when, the exception, and the reason in one phrase.
         self._given_up: dict[str, tuple[float, Exception, str]] = {}
         # The last error and the number of requests for a host's robots.txt, until one succeeds.
         self._errors: dict[str, Exception] = {}

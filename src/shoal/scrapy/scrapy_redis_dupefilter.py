@@ -38,7 +38,7 @@ class RFPDupeFilter(BaseDupeFilter):
 
     @property
     def server(self) -> Any:
-        """A client of Redis, created on first use: under Shoal's scheduler nobody needs it."""
+        """A client of Redis, created on first use: Shoal's scheduler does not need it."""
         if self._server is None and self._connect is not None:
             self._server = self._connect()
         return self._server
@@ -77,6 +77,6 @@ class RFPDupeFilter(BaseDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         if not self.debug and not self.logdupes:
             return
-        rest = "" if self.debug else " - no more duplicates will be shown (see DUPEFILTER_DEBUG to show all duplicates)"
-        self.logger.debug("Filtered duplicate request: %s%s", request, rest, extra={"spider": spider})
+        note = "" if self.debug else " - no more duplicates will be shown (see DUPEFILTER_DEBUG to show all duplicates)"
+        self.logger.debug("Filtered duplicate request: %s%s", request, note, extra={"spider": spider})
         self.logdupes = False

@@ -88,7 +88,7 @@ _ORDERS = {
 }  # fmt: skip
 # Duplicate filters that the frontier replaces.
 _FILTERS = ("scrapy.dupefilters.RFPDupeFilter", "scrapy_redis.dupefilter.RFPDupeFilter")
-_MAX_PLACES = 32
+_MAX_SLOTS = 32
 # The downloader of Scrapy 2.13 reads download_delay and max_concurrent_requests from the spider; newer versions put
 # them into the settings.
 _concurrency_delay = getattr(downloader, "_get_concurrency_delay", None)
@@ -173,12 +173,12 @@ def order(settings: BaseSettings) -> Order:
 
 
 def limits(settings: BaseSettings, spider: Spider, *, tag: str) -> Limits:
-    """The limits of the whole fleet. A delay means one request at a time, because each place keeps its own delay."""
-    delay, places = _pace(settings, spider)
-    if places > _MAX_PLACES:
-        log.warning("CONCURRENT_REQUESTS_PER_DOMAIN is %d; the maximum is %d.", places, _MAX_PLACES)
+    """The limits of the whole fleet. A delay means one request at a time, because each slot keeps its own delay."""
+    delay, concurrency = _pace(settings, spider)
+    if concurrency > _MAX_SLOTS:
+        log.warning("CONCURRENT_REQUESTS_PER_DOMAIN is %d; the maximum is %d.", concurrency, _MAX_SLOTS)
     return Limits(
-        delay_seconds=delay, places=_places(settings, delay, places), order=order(settings).order, spider=tag,
+        delay_seconds=delay, places=_host_slots(settings, delay, concurrency), order=order(settings).order, spider=tag,
         **_fleet_limits(settings),
     )  # fmt: skip
 
@@ -186,49 +186,50 @@ def limits(settings: BaseSettings, spider: Spider, *, tag: str) -> Limits:
 def _fleet_limits(settings: BaseSettings) -> dict[str, Any]:
     limits = {}
     for name, (field, kind) in _FLEET_LIMITS.items():
-        if (given := settings.get(name)) is None:
+        if (setting := settings.get(name)) is None:
             continue
         try:
-            limits[field] = kind(given)
+            limits[field] = kind(setting)
         except (TypeError, ValueError):
             unit = "whole number" if kind is int else "number of seconds"
-            raise SettingsError(f"{name} is {given!r}: use a {unit}, or 0 for no limit.") from None
+            raise SettingsError(f"{name} is {setting!r}: use a {unit}, or 0 for no limit.") from None
     return limits
 
 
 class Slot(NamedTuple):
     delay_seconds: float
+    # How many slots the host has.
     places: int
 
 
 def slots(settings: BaseSettings, spider: Spider) -> dict[str, Slot]:
     """The slots of DOWNLOAD_SLOTS by host name, without a port."""
     by_host = {}
-    default_delay, default_places = _pace(settings, spider)
+    default_delay, default_concurrency = _pace(settings, spider)
     for host, entry in settings.getdict("DOWNLOAD_SLOTS").items():
         try:
             delay = number("delay", float(entry.get("delay", default_delay)), 0, 86400)
-            places = int(entry.get("concurrency", default_places))
+            concurrency = int(entry.get("concurrency", default_concurrency))
         except (AttributeError, TypeError, ValueError, InvalidLimit):
             raise SettingsError(
                 f"Invalid DOWNLOAD_SLOTS entry {entry!r:.80} for {host}: it must be a dict with a delay in seconds "
                 "(0 to 86400) and a concurrency."
             ) from None
-        by_host[str(host)] = Slot(delay, _places(settings, delay, places))
+        by_host[str(host)] = Slot(delay, _host_slots(settings, delay, concurrency))
     return by_host
 
 
 def _pace(settings: BaseSettings, spider: Spider) -> tuple[float, int]:
-    delay, places = settings.getfloat("DOWNLOAD_DELAY"), settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+    delay, concurrency = settings.getfloat("DOWNLOAD_DELAY"), settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
     if _concurrency_delay is not None:
-        places, delay = _concurrency_delay(places, spider, settings)
-    return delay, places
+        concurrency, delay = _concurrency_delay(concurrency, spider, settings)
+    return delay, concurrency
 
 
-def _places(settings: BaseSettings, delay: float, places: int) -> int:
+def _host_slots(settings: BaseSettings, delay: float, concurrency: int) -> int:
     if delay > 0 or settings.getbool("AUTOTHROTTLE_ENABLED"):
         return 1
-    return max(1, min(places or _MAX_PLACES, _MAX_PLACES))
+    return max(1, min(concurrency or _MAX_SLOTS, _MAX_SLOTS))
 
 
 def filtered_by_frontier(settings: BaseSettings) -> bool:
@@ -238,7 +239,7 @@ def filtered_by_frontier(settings: BaseSettings) -> bool:
 
 
 def unused(settings: BaseSettings) -> dict[str, str]:
-    """Settings that are set and have no effect, with what applies in their place."""
+    """Settings that are set and have no effect, each with an explanation of what applies instead."""
     effects = {name: NAMES[name].effect for name in _UNUSED if settings.get(name)}
     # Scrapy's own settings always have a default.
     return effects | {name: effect for name, effect in _UNUSED_OF_SCRAPY.items() if settings.getpriority(name)}

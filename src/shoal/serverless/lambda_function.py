@@ -2,7 +2,7 @@
 
 A batch of an SQS queue has crawl requests: each record is submitted, and those that fail are returned as partial batch
 failures, so that SQS delivers them again and at last moves them to its dead-letter queue. Any other event, such as one
-of a schedule, works until the function's time is nearly over or nothing is left.
+of a schedule, starts work that ends when the function's time has nearly expired or nothing is left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Context(Protocol):
 
 
 def lambda_handler(event: Any, context: Context) -> dict[str, Any]:
-    """Submit the crawl requests of an SQS batch, or work until the time is over."""
+    """Submit the crawl requests of an SQS batch, or work until the time has nearly expired."""
     settings = load().settings
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
         return {"batchItemFailures": asyncio.run(_submit_batch(settings, event["Records"]))}
@@ -35,7 +35,7 @@ def lambda_handler(event: Any, context: Context) -> dict[str, Any]:
 
 
 async def _submit_batch(settings: Settings, records: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Returns the records that failed. Of a FIFO queue also all behind the first of them, so that the order is kept."""
+    """Returns the records that failed; for a FIFO queue also all after the first of them, to keep the order."""
     failures: list[dict[str, str]] = []
     try:
         async with await Frontier.from_settings(settings) as frontier:

@@ -40,7 +40,7 @@ ENTRY_POINTS = "shoal.spiders"
 _SHOWN = 80
 # Attributes that link to another page.
 _ATTRIBUTES = ("href", "src", "action")
-# How URLs start, and no selector does.
+# A target that starts with one of these is a URL: no selector starts like this.
 _URL_STARTS = ("http://", "https://", "ftp://", "/", "?", "./", "../")
 
 __all__ = [
@@ -225,7 +225,7 @@ class Page:
     ) -> Follow:  # fmt: skip
         """Submit a form of the page, with other values for some of its fields, and with the arguments of `visit`.
 
-        What the form leads to is visited even if the crawl has visited that page before.
+        The page that the form leads to is visited even if the crawl has visited it before.
         """
         form = self.form(css, button=button).filled(fields or {})
         query, body, content_type = form.content()

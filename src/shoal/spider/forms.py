@@ -24,7 +24,7 @@ _PLAIN = "text/plain"
 _CONTROLS = frozenset({"input", "select", "textarea", "button"})
 _BUTTONS = frozenset({"submit", "image"})
 _PUSHED_ONLY = frozenset({"submit", "image", "reset", "button"})
-# A form right inside of these holds no element: its controls follow it.
+# A form directly inside of these is closed at once by the parser: its controls follow it.
 _TABLE_PARTS = frozenset({"table", "tbody", "thead", "tfoot", "tr"})
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _SHOWN = 80
@@ -119,7 +119,7 @@ def _owners(root: LexborHTMLParser) -> dict[int, LexborNode]:
     for form in root.css("form[id]"):
         by_id.setdefault(form.attributes.get("id") or "", form)
     owners: dict[int, LexborNode] = {}
-    # The form that the parser closed at once because it stands between the parts of a table.
+    # The form that the parser closed at once because it is between the parts of a table.
     pending: LexborNode | None = None
     for node in _walk(root):
         if node.tag == "form":
@@ -220,7 +220,7 @@ def _selected(select: LexborNode) -> list[str]:
     options = select.css("option")
     chosen = [option for option in options if "selected" in option.attributes]
     if "multiple" not in select.attributes:
-        # Of several the last; without any, the first that can be chosen.
+        # If several options are selected, the last one; if none is, the first that can be selected.
         chosen = chosen[-1:] or [option for option in options if not _off(option)][:1]
     return [_option_value(option) for option in chosen if not _off(option)]
 
@@ -258,7 +258,7 @@ def _multipart(fields: Iterable[tuple[str, str]], files: frozenset[str], charset
         if name in files:
             head += '; filename=""\r\nContent-Type: application/octet-stream'
         parts.append(f"{head}\r\n\r\n{value}\r\n".encode(charset, "xmlcharrefreplace"))
-    # From the content: the same form is the same request, and no value has the boundary in it.
+    # Derived from the content: the same form gives the same request, and no value contains the boundary.
     boundary = f"shoal-{hashlib.blake2s(b''.join(parts), digest_size=16).hexdigest()}"
     body = b"".join(b"--%s\r\n%s" % (boundary.encode(), part) for part in parts)
     return body + b"--%s--\r\n" % boundary.encode(), f"{_MULTIPART}; boundary={boundary}"
