@@ -1,7 +1,7 @@
 """Whether the worker processes of one machine make progress, as a value and over HTTP.
 
 A worker publishes a report twice a second from its event loop, also while it waits for politeness, for an output or for
-the store. One that publishes none is stuck: it is frozen, or a page keeps it busy beyond `worker.parse_seconds`. An
+the store. A worker without reports is stuck: it is frozen, or a page keeps it busy beyond `worker.parse_seconds`. An
 unavailable store does not make workers unhealthy: a restart would not help.
 """
 
@@ -56,7 +56,7 @@ class FleetHealth:
 
 @contextlib.asynccontextmanager
 async def serve_health(health: FleetHealth, address: str) -> AsyncIterator[None]:
-    """Answer GET /healthz and /readyz at [ADDRESS:]PORT. Without an address, only this machine can ask; '' is off."""
+    """Answer GET /healthz and /readyz at [ADDRESS:]PORT. Without ADDRESS, only for this machine; '' is off."""
     if not address:
         yield
         return

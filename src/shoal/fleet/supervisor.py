@@ -5,7 +5,7 @@ Crash      by a signal or an exit code: the leases of the worker are reclaimed a
            visit that it was parsing, and another process starts after a pause. The pause is 1 s, doubles up to 30 s,
            and is 1 s again after a minute without a crash. Each process has its own name, so that no reply to a dead
            one reaches another.
-For good   exit code 3, or several starts in a row without a single report. When no worker is left, `wait` returns.
+No restart exit code 3, or several starts in a row without a single report. When no worker is left, `wait` returns.
 End        `stop` lets workers finish open requests; `kill` ends them at once. Nothing is lost either way, nor when the
            supervisor itself is killed: workers find their stdin closed and stop (worker_files.py has the rest).
 """
@@ -229,7 +229,7 @@ class Supervisor:
 
     def _on_report(self, report: WorkerReport) -> None:
         if report.warning and report.warning not in self._warnings:
-            # The workers of one machine lack the same thing: one line is enough.
+            # The workers of one machine have the same problem: one line is enough.
             self._warnings.add(report.warning)
             self._on_line(report.worker, report.warning)
         self._on_event(Event("idle" if report.idle else "report", report.worker))

@@ -73,10 +73,10 @@ def seconds_left(
 ) -> float | None:
     """Estimate the remaining time of a crawl: until its slowest host is done, or until all is done at this pace.
 
-    A host is requested as fast as its delay allows, so the longest queue decides however many workers there are
-    (`ahead_seconds`, from `WorkerReport.ahead`). If the workers are the limit, it is the open visits divided by those
-    that finish per second. `pages_left` is what a page limit still allows. `pending_seconds` is the longest wait for a
-    host or URL that failed. None: nothing is known yet.
+    A host is requested as fast as its delay allows, so the longest queue decides, however many workers there are
+    (`ahead_seconds`, from `WorkerReport.ahead`). If the workers are the limit, the estimate is the number of open
+    visits divided by the number that finish per second. `pages_left` is the number of pages that a limit still allows.
+    `pending_seconds` is the longest wait for a host or URL that failed. None: nothing is known yet.
 
     The estimate does not know links that are still to be found, hosts that were not leased since their queue grew,
     failures to come, and queues of hosts that only workers of other machines have leased.

@@ -17,10 +17,10 @@ ByLease = dict[HeldLease, list[VisitResult]]
 
 
 class SortedBatch(NamedTuple):
-    """What a batch brings to outputs and store.
+    """What a batch adds to the outputs and the store.
 
-    keys       of everything that is written, by the token of its lease
-    outputs    what each output gets
+    keys       keys of all records that are written, by the token of their lease
+    outputs    the records for each output
     tagged     validators that name the text of their page, by crawl: pairs of URL and validator
     plain      the other validators
     signalled  what sitemaps and feeds say about other pages, each with its crawl
@@ -78,7 +78,7 @@ def sort_for_delivery(by_lease: ByLease) -> SortedBatch:
 
 
 def done_of(lease: HeldLease, results: list[VisitResult]) -> Done:
-    """What is acknowledged of a lease: the outcomes of its visits, and what its host was like."""
+    """The acknowledgement for a lease: the outcomes of its visits, and how its host responded."""
     return Done(
         lease=lease.lease, outcomes=[result.outcome for result in results],
         finished_ago_seconds=lease.finished_ago_seconds, success=lease.success,

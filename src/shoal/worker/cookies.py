@@ -17,11 +17,11 @@ from shoal.worker.crawl_context import CrawlContext
 
 # Jars kept in memory; the oldest is read again.
 _MOST_KNOWN = 1000
-# A jar that other workers change all the time is written by them, too.
+# After this many tries, the change is dropped: other workers change the jar all the time, and they write it, too.
 _MOST_TRIES = 10
 
 
-# The crawl was deleted meanwhile, or what is in the place of its jar is not Shoal's.
+# The crawl was deleted or has ended, or the stored value is not a jar of Shoal.
 _NO_JAR = (UnknownCrawl, CrawlEnded, StoreCorrupt, InvalidInput)
 
 

@@ -35,7 +35,7 @@ CALLER = "caller:"
 _LANE = re.compile(r"caller:[0-9a-f]{8}:")
 # Contexts kept in memory; the oldest is dropped.
 _MOST_CONTEXTS = 500
-# How soon options that were changed apply.
+# Changed options apply after this time at the latest.
 _CHECK_SECONDS = 1.0
 _CHECK_TIMEOUT_SECONDS = 1.0
 

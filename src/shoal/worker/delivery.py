@@ -162,18 +162,18 @@ class Delivery:
         while True:
             batch, kept = self._shards.take_out(batch)
             await self._hosts.free({result.lease for result in kept})
-            # Without a reply of some shards, the pages that do not need them are delivered without the others.
+            # If some shards do not respond, only the pages that do not need them are delivered.
             if (refusals := await self._shards.unless_stuck(self._add(batch))) is not None:
                 break
         for index, result in enumerate(batch if refusals else ()):
-            why = refusals.get(result.context.name) if result.visits and result.context is not None else None
-            if why is LinksRefused.FULL:
+            refusal = refusals.get(result.context.name) if result.visits and result.context is not None else None
+            if refusal is LinksRefused.FULL:
                 # The store has no room for its links. The page is stored, and can be retried when there is room.
                 batch[index] = result._replace(outcome=result.visit.failed("store full"))
                 if result.visit.history is not None:
                     # A page of a perpetual crawl must not leave its calendar: it is visited again soon.
                     batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(_FULL_SECONDS))
-            elif why is LinksRefused.LIMIT:
+            elif refusal is LinksRefused.LIMIT:
                 # Its links are needed if the limit is raised: the page is kept as one that was not fetched.
                 batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(0.0))
         if self.health:
@@ -201,8 +201,8 @@ class Delivery:
         acks = self._frontier.prepare([done_of(lease, results) for lease, results in by_lease.items()])
         by_lease = await self._store_bodies(by_lease)
         keys, outputs, tagged, plain, signalled = sort_for_delivery(by_lease)
-        # One that names its text is useless while the page has another one in the calendar, so it is stored before the
-        # record: if the visit is made again, the whole page is requested, and the record is replaced.
+        # A validator that names its text is not used while the page's history in the calendar has another text, so it
+        # is stored before the record: if the visit is made again, the whole page is requested, and the record replaced.
         await self._remember(tagged)
         written = await self._write(outputs, pack_written(acks, keys) if outputs else b"", by_lease)
         await self._remember(plain)
@@ -215,7 +215,7 @@ class Delivery:
         if (waited := mono() - started_mono) > _SLOW_SECONDS:
             self._report.store_seconds += waited
         if lost is None:
-            # Whether these visits are acknowledged is known when their shards are back: a merge asks them then.
+            # Whether these visits are acknowledged is unknown until their shards respond: then a merge asks them.
             self._frontier.abandon_batch()
             lost = [token for tokens in replies.values() for token in tokens]
             lost += [lease.lease.token for lease in by_lease if lease.lease.shard not in replies]
@@ -274,8 +274,8 @@ class Delivery:
         refused: dict[str, LinksRefused] = {}
         for crawl, visits in by_crawl.items():
             context = await self._persist(partial(self._contexts.of, crawl))
-            if why := await self._add_visits(context, list(visits.values())):
-                refused[context.name] = why
+            if refusal := await self._add_visits(context, list(visits.values())):
+                refused[context.name] = refusal
         return refused
 
     async def _add_visits(self, context: CrawlContext, links: list[tuple[Visit, VisitResult]]) -> LinksRefused | None:

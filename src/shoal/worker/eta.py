@@ -22,7 +22,7 @@ class Eta:
         self._backing_off: dict[str, float] = {}
 
     def note(self, lease: Lease, now: float) -> None:
-        """A lease was granted or topped up: its host may have become the slowest, or be no longer."""
+        """A lease was granted or topped up: its host may now be the slowest, or no longer be the slowest."""
         done = now + lease.ahead_seconds
         for crawl in {visit.crawl for visit in lease.visits}:
             longest, host = self._longest.get(crawl, (0.0, ""))

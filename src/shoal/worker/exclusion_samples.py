@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shoal.frontier.samples import MOST
 
-# Reasons with a pattern of the user's are as many as there are patterns.
+# A reason may name a pattern of the user, so there can be as many reasons as patterns.
 _MOST_REASONS = 100
 
 

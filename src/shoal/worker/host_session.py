@@ -130,7 +130,7 @@ class HostSession:
         try:
             context = await resources.contexts.of(visit.crawl)
             if await resources.contexts.is_paused(context):
-                # What was leased before the pause waits for its end.
+                # Visits that were leased before the pause wait for its end.
                 raise StopSession
             target = canonical(visit.url)
         except StoreNotReady:
@@ -290,7 +290,7 @@ class HostSession:
         return await self._processor.give_up(lease, visit, context, reason, response, fetched.started_at)
 
     async def _pause_for_robots(self, host: str, cause: int | Fault, wait: Wait) -> HostPause:
-        """The rules of a host cannot be fetched: leave the host alone for a while."""
+        """The rules of a host cannot be fetched: pause the host."""
         return await self._pause(host, cause, wait.response, wait.reason, host_failures_without_robots(cause))
 
     async def _pause(

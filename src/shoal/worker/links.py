@@ -26,9 +26,9 @@ def visits_of_follows(
     """The pages a spider follows that are in scope: visits of its own, and those of other spiders by their names."""
     own: list[Visit] = []
     for_others: dict[str, list[Visit]] = {}
-    # Beyond the limit of depth, too: the frontier keeps such URLs for a higher limit.
+    # Also beyond the depth limit: the frontier sets such URLs aside until the limit is raised.
     depth = visit.depth + 1
-    for place, follow_up in enumerate(follows):
+    for index, follow_up in enumerate(follows):
         try:
             there = canonical(context.cleaned(follow_up.url))
         except InvalidUrl:
@@ -40,7 +40,7 @@ def visits_of_follows(
         other = follow_up.spider and follow_up.spider != context.spider
         priority = visit.priority if follow_up.priority is None else follow_up.priority
         next_visit = visit_of(
-            follow_up, there.url, depth=depth, priority=priority, parent=visit.identity, place=place,
+            follow_up, there.url, depth=depth, priority=priority, parent=visit.identity, index=index,
             pass_number=visit.notes.pass_number,
         )  # fmt: skip
         reason = context.scope.verdict(there, page_host=target.host)

@@ -87,7 +87,7 @@ class VisitResult(NamedTuple):
     change   the row in the output of changes, if a perpetual crawl found one
     signals  pages that may have changed, by a sitemap or feed of a perpetual crawl
     version  the text of a page that has changed, for the output of changes
-    missed   why a perpetual crawl, which comes back to it, found no page
+    missed   why a perpetual crawl, which visits the URL again, found no page
     """
 
     lease: HeldLease

@@ -33,7 +33,7 @@ _IDLE_SECONDS = 600.0
 _UNAVAILABLE_SECONDS = 5.0
 # Beyond this weight, pages of an unavailable output are not kept in memory but fetched again.
 _MOST_WEIGHT = 50_000_000
-# An output that is unavailable again within the first time is probed later, by the second time for each outage.
+# If an output is unavailable again within the first time, its probes are delayed by the second time for each outage.
 _RELAPSE_SECONDS, _SECONDS_PER_RELAPSE = 120.0, 15.0
 
 # An output's URI, and whether it belongs to a crawl with a spider.

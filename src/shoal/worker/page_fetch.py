@@ -1,6 +1,6 @@
-"""The request for one page: its headers, cookies and validators, and what its response counts for.
+"""The request for one page: its headers, cookies and validators, and how its response is counted.
 
-Owns what is sent for a visit. When it may be sent is the session's; that it ends with the lease is `leased_fetch.py`.
+Owns what is sent for a visit. The session decides when; `leased_fetch.py` aborts a request whose lease has expired.
 """
 
 from __future__ import annotations

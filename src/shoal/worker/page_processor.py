@@ -1,7 +1,7 @@
 """The page processor: turns a response into a record, links and items, or lets the crawl's spider do so.
 
-Owns what is read of a response with status 2xx. What is stored of it is `page_record.py`, how its links become visits
-is `links.py`. Everything below the class is pure. The class also notes in the crash marker which page is being parsed.
+Owns what is read of a response with status 2xx. `page_record.py` decides what is stored of it, `links.py` how its links
+become visits. Everything below the class is pure. The class also writes the page being parsed to the crash marker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shoal.worker.sitemaps import Sitemaps
 from shoal.worker.spider_runner import Run, SpiderFailed, SpiderRunner
 
 _HTML = ("text/html", "application/xhtml+xml")
-# A page that redirects its reader later than this is a page of its own.
+# A page that redirects its reader after a longer time is stored as a page.
 _REFRESH_SECONDS = 10
 _NOTHING = Parsed()
 
@@ -115,7 +115,7 @@ class PageProcessor:
     ) -> VisitResult:
         """Fail a visit and notify its spider."""
         if visit.notes.guess and visit.history is None:
-            # Nothing has named this sitemap.
+            # Nothing names this sitemap: its URL was a guess.
             return VisitResult(lease, visit, visit.excluded(sitemaps.NONE))
         result = self.failed(lease, visit, context, reason, response, at)
         if context.spider:
@@ -160,7 +160,7 @@ def read_page(
     parsed, directives = parse_response(response, target, context)
     visits: list[Visit] = []
     if context.follow and parsed is not None:
-        # nofollow is the site owner's wish as robots.txt is: --ignore-robots ignores both.
+        # Like robots.txt, nofollow is a request of the site's owner: --ignore-robots ignores both.
         obey = not context.policy.ignore_robots
         if not (directives.nofollow and obey):
             visits = visits_of_links(parsed, visit, target, context, obey, response.started_at)

@@ -15,8 +15,8 @@ from shoal.worker.outcome import PageSignals
 # Signals of one visit of one file; the newest count.
 _MOST = 1000
 _DAY_SECONDS = 86400.0
-# Dates that are older than the last visit of the file by so much were signals at that visit. Caches, time zones and
-# dates without a time are late by less.
+# A date that is older than the last visit of the file by more than this was a signal at that visit. Caches, time zones
+# and dates without a time cause shorter delays.
 _LATE_SECONDS = 2 * _DAY_SECONDS
 
 
@@ -29,7 +29,7 @@ def signals_of(listed: Sitemap, visit: Visit, target: Target, now: float) -> Pag
         return None
     since = visit.history.last_visited - _LATE_SECONDS
     dated = ((at, url) for url, at in listed.changed_at.items() if since < at < now + _DAY_SECONDS)
-    # Of another host, it would be a stranger who says so.
+    # A file is not trusted about the pages of another host.
     own = ((at, url) for at, url in dated if _host(url) == target.host)
     signals = [Signal(url, at) for at, url in heapq.nlargest(_MOST, own)]
     kind = SignalKind.FEED if listed.kind in FEEDS else SignalKind.SITEMAP
@@ -37,7 +37,7 @@ def signals_of(listed: Sitemap, visit: Visit, target: Target, now: float) -> Pag
 
 
 def listed_hash(listed: Sitemap) -> str:
-    """A hash of what a file lists, in place of its text."""
+    """A hash of the entries of a file, in place of its text."""
     lines = (f"{url} {listed.changed_at.get(url, 0):.0f}\n" for url in (*listed.urls, *listed.sitemaps))
     return hashlib.blake2b("".join(lines).encode(errors="surrogatepass"), digest_size=5).hexdigest()
 

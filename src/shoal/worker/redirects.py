@@ -58,7 +58,7 @@ def follow(
         return Hop(None, "redirect of a body from https to http", failed=True)
     same_origin = there.origin == target.origin
     dropped = frozenset() if body or method == visit.method else _OF_A_BODY
-    # Headers of a request are for its origin: a redirect does not hand credentials on.
+    # The headers of a request are for its origin: a redirect does not forward credentials to another one.
     headers = {name: value for name, value in visit.headers.items() if same_origin and name.lower() not in dropped}
     if not same_origin and body:
         headers = {name: value for name, value in visit.headers.items() if name.lower() in _OF_A_BODY}
@@ -67,7 +67,7 @@ def follow(
     pass_number = notes.pass_number if context.spider else 0
     variant = pass_variant(pass_number)
     if cookies_changed or visit.method != "GET" or visit.body or notes.variant != variant:
-        # What a form leads to, or what the site shows with other cookies, may be a page that was visited before.
+        # The result of a form, or a page with other cookies, may have a URL that was visited before.
         variant = hashlib.blake2s(f"{len(chain)} {visit.identity}".encode(), digest_size=8).hexdigest()
     if not cookies_changed and (repeats == visit.record_url or any(repeats == url for url, _ in chain)):
         return Hop(None, "redirect loop", failed=True)
@@ -79,7 +79,7 @@ def follow(
         reason = "" if seed else context.scope.verdict(there, page_host=target.host) or context.trap(there, now)
     if reason:
         return Hop(None, reason)
-    # Cookies of a jar are those of the jar now.
+    # Cookies of a jar are not copied: the next request reads the jar.
     cookies = notes.cookies if same_origin and context.cookie_jar == "off" else {}
     meta = VisitMeta(
         seed=seed, sitemap=notes.sitemap, guess=notes.guess, chain=(*chain, (visit.record_url, status)),

@@ -26,18 +26,18 @@ from shoal.worker.versions import add_version
 # A row in the output of changes is an item of this name, numbered by the visit that found the change.
 CHANGES = "changes"
 _GONE = (404, 410)
-# So many visits in a row that find no page: from the first number on it is gone, with one more than the second it is
-# dropped from the crawl.
+# The number of visits in a row without a page after which the page is gone; and the number after which one more such
+# visit drops it from the crawl.
 _GONE_AFTER, _DROPPED_AFTER = 2, 3
-# A page that is gone is visited after the longest interval, or after so many of the shortest.
+# A page that is gone is visited after the longest interval, or after this many of the shortest interval.
 _RARELY = 10
-# A price holds for this long, and not for longer than a tenth of the shortest interval.
+# A price is used for this time, but not for longer than a tenth of the shortest interval.
 _PRICE_SECONDS = 60.0
 _MOST_PRICES = 10_000
 
 
 class RevisitScheduler:
-    """One worker's. The prices of hosts are cached for a short time."""
+    """Schedules the revisits of one worker. The prices of hosts are cached for a short time."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
@@ -53,7 +53,7 @@ class RevisitScheduler:
         visit, history, record = result.visit, result.visit.history, result.record
         if history is None:
             if result.outcome.code is OutcomeCode.FAILED and (visit.found == "seed" or visit.notes.seed):
-                # Without its seeds a crawl has nothing to come back to.
+                # Without its seeds, a crawl would have no page to revisit.
                 return VisitResult(result.lease, visit, visit.retry(plan.shortest_seconds), items=result.items)
             return result
         if result.outcome.code is OutcomeCode.EXCLUDED:
@@ -61,7 +61,7 @@ class RevisitScheduler:
             last = msgspec.structs.replace(history, visits=history.visits + 1)
             return result._replace(context=context, change=_change(context, result, "gone", last, NO_HASH))
         if record is None or not _is_gone(record):
-            # What is wrong may be over at the next visit. The row in the output stays.
+            # The problem may be resolved at the next visit. The row in the output stays.
             again = visit.scheduled(history, plan.shortest_seconds)
             return result._replace(outcome=again, record=None, missed=result.outcome.reason)
         if history.misses >= _DROPPED_AFTER:
@@ -132,10 +132,10 @@ class RevisitScheduler:
 
 
 def tag_validator(validator: str, outcome: Outcome) -> str:
-    """What is stored of an ETag or a date: in a perpetual crawl with the hash of the text that it stands for.
+    """The stored form of an ETag or date. In a perpetual crawl, it contains the hash of the text that it belongs to.
 
-    The visit that found them may not be acknowledged. The page then has its old history, and "not modified" would be
-    about a text that was never reported.
+    The visit that found it may never be acknowledged. The page then has its old history, and "not modified" would
+    refer to a text that was never reported.
     """
     if not validator or not outcome.history:
         return validator
@@ -151,7 +151,7 @@ def usable_validator(stored: str, history: PageHistory | None) -> str:
 
 
 def _is_gone(record: Record) -> bool:
-    """Its server reports it, or a sitemap or feed no longer contains a list."""
+    """Whether a page is gone: its server reports that, or a sitemap or feed no longer contains a list."""
     return record.status in _GONE or record.error.startswith("sitemap: ")
 
 
@@ -163,7 +163,7 @@ def _with_history(record: Record, history: PageHistory) -> Record:
 
 
 def _change(context: CrawlContext, result: VisitResult, kind: str, history: PageHistory, old_hash: bytes) -> Item:
-    """`history` is that after the visit. A page that is gone has an old text and no new one."""
+    """The row of a change. `history` is the one after the visit. A page that is gone has an old text and no new one."""
     record, gone = result.record, kind == "gone"
     old, new = (history.text_hash, NO_HASH) if gone else (old_hash, history.text_hash)
     return Item(

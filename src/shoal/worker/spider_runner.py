@@ -42,7 +42,7 @@ _MOST_TRACE = 10_000
 _MOST_SPIDERS = 256
 _MOST_CLOSE_SECONDS = 30.0
 _NO_ARGUMENTS: Mapping[str, str] = {}
-# A spider may raise what ends a program or a task: that fails its page, too.
+# Also exceptions that end a program or a task: if a spider raises one, only its page fails.
 _RAISED = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
 # Frames of these files are left out of tracebacks.
 _OURS = str(Path(__file__).parent)
@@ -215,8 +215,8 @@ async def first_visits(kind: type[Spider], arguments: Mapping[str, str] = _NO_AR
             if first.spider:
                 raise InvalidInput(f"start of {kind.__name__} names a spider; only methods that take a page may do so.")
             url, priority = canonical(first.url).url, first.priority or 0
-            place = len(visits)
-            visits.append(visit_of(first, url, depth=0, priority=priority, found="seed", parent="start", place=place))
+            index = len(visits)
+            visits.append(visit_of(first, url, depth=0, priority=priority, found="seed", parent="start", index=index))
             if len(visits) > _MOST_YIELDED:
                 raise InvalidInput(f"start of {kind.__name__} yields over {_MOST_YIELDED:,} URLs; use a seeds file.")
     except ShoalError:
@@ -229,14 +229,14 @@ async def first_visits(kind: type[Spider], arguments: Mapping[str, str] = _NO_AR
 
 
 def visit_of(
-    follow: Follow, url: str, *, depth: int, priority: int, found: str = "spider", parent: str = "", place: int = 0,
+    follow: Follow, url: str, *, depth: int, priority: int, found: str = "spider", parent: str = "", index: int = 0,
     pass_number: int = 0,
 ) -> Visit:  # fmt: skip
-    """The visit of a follow-up that was made ready. `parent` and `place` say which follow-up of which visit it is."""
+    """The visit of a follow-up that was prepared. It is number `index` of the follow-ups that `parent` yielded."""
     variant = pass_variant(pass_number)
     if follow.dont_filter:
         # The same when the page is read again after a crash: then the visit is made once.
-        variant = hashlib.blake2s(f"{place} {parent}".encode(), digest_size=8).hexdigest()
+        variant = hashlib.blake2s(f"{index} {parent}".encode(), digest_size=8).hexdigest()
     meta = VisitMeta(
         callback=follow.callback, data=dict(follow.data), cookies=dict(follow.cookies), variant=variant,
         pass_number=pass_number,

@@ -60,7 +60,7 @@ COUNTERS = (
     ("shoal.worker.leases", "{lease}", "leases"),
     ("shoal.worker.leases_lost", "{lease}", "leases_lost"),
 )
-# Where the time of a worker goes, as one metric with the attribute `shoal.limit`.
+# What a worker spends its time on, as one metric with the attribute `shoal.limit`.
 LIMITS = ("politeness", "network", "sink", "store", "cpu")
 
 
@@ -127,7 +127,7 @@ class Telemetry:
         return trace
 
     def discard(self, lease: HeldLease, visit: Visit) -> None:
-        """The visit was not made; who makes it traces it."""
+        """The visit was not made. The worker that makes it traces it."""
         self._open.pop((lease.lease.token, visit.number), None)
 
     def enter(self, phase: str, results: Iterable[VisitResult]) -> None:

@@ -31,8 +31,8 @@ async def add_version(
 ) -> VisitResult:  # fmt: skip
     """The result of a visit that found a change, with the text as a version, and with the difference if requested.
 
-    `history` is that after the visit. Without the version before, e.g. because it is not kept any more, the difference
-    is ''.
+    `history` is the one after the visit. If the version before is missing, e.g. because it is no longer kept, the
+    difference is ''.
     """
     record, change = result.record, result.change
     if record is None or change is None or record.status == 304 or not record.text_hash:
@@ -85,6 +85,6 @@ def difference(old: str, new: str) -> str:
 
 def _replaced(before: list[str], after: list[str], head: int, tail: int) -> list[str]:
     """A diff of one hunk, without lines around it. The time of difflib grows with the square of the lines."""
-    gone, come = before[head : len(before) - tail], after[head : len(after) - tail]
-    at = f"@@ -{head + bool(gone)},{len(gone)} +{head + bool(come)},{len(come)} @@"
-    return ["--- old", "+++ new", at, *(f"-{line}" for line in gone), *(f"+{line}" for line in come)]
+    removed, added = before[head : len(before) - tail], after[head : len(after) - tail]
+    hunk = f"@@ -{head + bool(removed)},{len(removed)} +{head + bool(added)},{len(added)} @@"
+    return ["--- old", "+++ new", hunk, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)]

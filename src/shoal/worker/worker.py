@@ -52,7 +52,7 @@ _SAMPLE_SECONDS = 0.1
 _LAST_SECONDS = 1.5
 # Paused crawls named in a heartbeat, whose size is limited.
 _MOST_NAMES = 20
-# A spider without a page for so long is closed, if its crawl has ended.
+# A spider without a page for this long is closed, if its crawl has ended.
 _SPIDER_IDLE_SECONDS = 10.0
 # Hosts leased within this time count as in use when the bottleneck is determined.
 _IN_USE_SECONDS = 5.0
