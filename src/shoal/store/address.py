@@ -31,7 +31,7 @@ _SENTINEL_PARAMETERS = {"sentinel_username", "sentinel_password"}
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One place to connect to: a host and port, or the path of a Unix socket."""
+    """An address to connect to: a host and port, or the path of a Unix socket."""
 
     host: str = ""
     port: int = 0
@@ -75,7 +75,7 @@ class StoreAddress(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> StoreAddress:
-    """Parse a store URL; SettingsError says what is wrong with it, without its passwords."""
+    """Parse a store URL. The message of a SettingsError contains no passwords."""
     scheme, _, rest = url.partition("://")
     shown = masked(url)
     if not rest or scheme not in _KINDS:

@@ -23,7 +23,7 @@ import hiredis
 from shoal.store.address import StoreAddress
 from shoal.store.server_info import ServerInfo, parse_facts
 
-# hiredis types the command as a tuple of one.
+# hiredis declares the command as a tuple of one element.
 pack: Callable[[tuple[bytes | str | int | float, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 _NOTHING = object()
 # Longer than any pause of a healthy server (a fsync on a slow disk takes 1.5 s), shorter than a third of a lease.
@@ -32,7 +32,7 @@ _REPLY_SECONDS = 5.0
 _MOST_DOUBLINGS = 2
 _FACTS_SECONDS = 10.0
 # CONFIG may be forbidden: an error reply is accepted.
-_LOOK = pack(("CONFIG", "GET", "appendfsync", "min-replicas-to-write", "save")) + pack(("INFO",))
+_INFO_COMMANDS = pack(("CONFIG", "GET", "appendfsync", "min-replicas-to-write", "save")) + pack(("INFO",))
 Push = Callable[[Any], None]
 
 
@@ -47,13 +47,13 @@ class ReplyError(Exception):
 class ReplyTimeout:
     """How long the servers of one Store may take to reply.
 
-    Twice as long after two connections in a row on which a server stayed silent: a busy server that needs longer would
-    otherwise never complete a connection, and the attempts would keep it busy. The first retry comes soon, in case
-    another server has become the primary.
+    The time doubles after two connections in a row on which a server stayed silent: a busy server that needs longer
+    would otherwise never complete a connection, and the attempts would keep it busy. It does not double after the
+    first one, so that a retry soon finds another server that has become the primary.
     """
 
     def __init__(self, store_timeout_seconds: float = math.inf) -> None:
-        # With a short timeout a silent connection is given up sooner, so that the reason is known in time.
+        # With a short store timeout, a silent connection is closed sooner, so that the reason is known in time.
         self._least_seconds = min(_REPLY_SECONDS, max(0.8 * store_timeout_seconds, 0.1))
         self._silences = 0
 
@@ -69,12 +69,12 @@ class ReplyTimeout:
 
 
 class _Batch:
-    __slots__ = ("missing", "replies", "sent_mono", "whole")
+    __slots__ = ("future", "missing", "replies", "sent_mono")
 
-    def __init__(self, missing: int, whole: asyncio.Future[list[Any]], sent_mono: float) -> None:
+    def __init__(self, missing: int, future: asyncio.Future[list[Any]], sent_mono: float) -> None:
         self.missing = missing
         self.replies: list[Any] = []
-        self.whole = whole
+        self.future = future
         self.sent_mono = sent_mono
 
 
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, where: str, reply_timeout: ReplyTimeout, *, push: Push | None = None) -> None:
         self.where = where
-        self.known: set[str] = set()  # scripts this server has surely cached since the link began
+        self.known: set[str] = set()  # scripts that this server has cached since the connection was opened
         self.lost: ConnectionLost | None = None
         self.heard_mono = 0.0
         self.facts_mono = 0.0
@@ -103,16 +103,16 @@ class Connection(asyncio.Protocol):
 
     def send(self, packed: bytes, count: int) -> asyncio.Future[list[Any]]:
         """Send `count` packed commands; the future returns their replies, with errors as values."""
-        whole: asyncio.Future[list[Any]] = self._loop.create_future()
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
         if self.lost is not None or self._transport is None:
-            whole.set_exception(self.lost or ConnectionLost(f"{self.where} is not connected"))
-            return whole
+            future.set_exception(self.lost or ConnectionLost(f"{self.where} is not connected"))
+            return future
         now_mono = self._loop.time()
-        self._batches.append(_Batch(count, whole, now_mono))
+        self._batches.append(_Batch(count, future, now_mono))
         if self._watchdog is None:
             self._watchdog = self._loop.call_at(now_mono + self._reply_seconds, self._watch)
         self._transport.write(packed)
-        return whole
+        return future
 
     @property
     def silent_seconds(self) -> float:
@@ -128,12 +128,12 @@ class Connection(asyncio.Protocol):
             raise reply
         return reply
 
-    async def look_again(self) -> None:
-        """Read the server information again when it is old: replicas may come and go."""
+    async def refresh_facts(self) -> None:
+        """Read the server information again if it is old: the number of replicas may change."""
         if self._loop.time() < self.facts_mono + _FACTS_SECONDS:
             return
         self.facts_mono = self._loop.time()
-        config, info = await self.send(_LOOK, 2)
+        config, info = await self.send(_INFO_COMMANDS, 2)
         if isinstance(info, bytes):
             self.facts = parse_facts(info, config)
 
@@ -172,8 +172,8 @@ class Connection(asyncio.Protocol):
                     batch.missing -= 1
                     if not batch.missing:
                         batches.popleft()
-                        if not batch.whole.done():  # its caller may have been cancelled
-                            batch.whole.set_result(batch.replies)
+                        if not batch.future.done():  # its caller may have been cancelled
+                            batch.future.set_result(batch.replies)
         except hiredis.ProtocolError:
             self._fail("it does not speak the Redis protocol")
 
@@ -202,9 +202,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         for batch in self._batches:
-            if not batch.whole.done():
-                batch.whole.set_exception(self.lost)
-                batch.whole.exception()  # a cancelled caller never looks: no warning for it
+            if not batch.future.done():
+                batch.future.set_exception(self.lost)
+                batch.future.exception()  # no warning if the caller was cancelled and never retrieves the exception
         self._batches.clear()
         if self.on_lost is not None:
             self.on_lost()
@@ -213,10 +213,10 @@ class Connection(asyncio.Protocol):
 async def dial(
     address: StoreAddress, reply_timeout: ReplyTimeout | None = None, *, sentinel: bool = False
 ) -> Connection:
-    """Connect to the address's only endpoint, log in and read the server's facts.
+    """Connect to the address's only endpoint, log in and read the server information.
 
-    Raises ConnectionLost when there is no connection, ReplyError when the server refuses one of the first
-    commands, ssl.SSLError when the certificate is not good.
+    Raises ConnectionLost if there is no connection, ReplyError if the server refuses one of the first
+    commands, ssl.SSLError if the certificate is invalid.
     """
     endpoint = address.endpoints[0]
     loop = asyncio.get_running_loop()
@@ -258,7 +258,7 @@ async def _greet(link: Connection, address: StoreAddress, sentinel: bool) -> Non
         commands.append(login)
     if address.db and not sentinel:
         commands.append(("SELECT", address.db))
-    packed = b"".join(pack(command) for command in commands) + (pack(("PING",)) if sentinel else _LOOK)
+    packed = b"".join(pack(command) for command in commands) + (pack(("PING",)) if sentinel else _INFO_COMMANDS)
     *replies, config, last = [None, *await link.send(packed, len(commands) + (1 if sentinel else 2))]
     for reply in (*replies, config, last) if sentinel else (*replies, last):
         if isinstance(reply, ReplyError):

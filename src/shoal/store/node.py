@@ -71,7 +71,7 @@ class Node:
         return self.current is not None and self.current.lost is None
 
     async def link(self) -> Connection:
-        """The link, or the outcome of one attempt to make it, shared by everybody who waits for it."""
+        """Return the open connection, or open a new one in one attempt, which all waiting callers share."""
         current = self.current
         if current is not None:
             if current.lost is None:
@@ -80,7 +80,7 @@ class Node:
             self.failures += 1
         if self._attempt is None:
             self._attempt = asyncio.get_running_loop().create_task(self._try())
-            self._attempt.add_done_callback(look_at)
+            self._attempt.add_done_callback(retrieve_outcome)
         # A caller's timeout must not cancel the attempt that others wait for.
         return await asyncio.shield(self._attempt)
 
@@ -116,7 +116,7 @@ class Node:
             self._attempt = None
 
 
-def look_at(attempt: asyncio.Task[Any]) -> None:
+def retrieve_outcome(attempt: asyncio.Task[Any]) -> None:
     """Retrieve the outcome, so that an abandoned task logs no warning."""
     if not attempt.cancelled():
         attempt.exception()

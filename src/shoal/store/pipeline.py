@@ -21,9 +21,9 @@ from shoal.store.topology import Topology
 
 Argument = bytes | str | int | float
 UNDONE = object()
-# Valkey's WAIT covers the writes of its own connection alone. A repeated call changes nothing, so without a write of
-# its own it would not wait for the first one's effects, which came over a connection that is gone. The first DEL lets
-# it run at maxmemory.
+# Valkey's WAIT covers only the writes of its own connection. A repeated call changes nothing, so without this write
+# WAIT would not cover the effects of the first call, which was sent on a connection that is gone. The first DEL lets
+# the script run at maxmemory.
 _MARK = """redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], '') redis.call('DEL', KEYS[1]) return 1"""
 
 
@@ -34,11 +34,11 @@ class Call(NamedTuple):
     key: str | None
     args: Sequence[Argument]
 
-    def packed(self, link: Connection, *, whole: bool) -> bytes:
+    def packed(self, link: Connection, *, with_source: bool) -> bytes:
         script = self.script
         if script is None:
             return pack(tuple(self.args))
-        if whole or script.sha not in link.known:
+        if with_source or script.sha not in link.known:
             head: tuple[Argument, ...] = ("EVAL", script.source, 1, self.key or "")
         else:
             head = ("EVALSHA", script.sha, 1, self.key or "")
@@ -50,33 +50,33 @@ class Call(NamedTuple):
 
 
 class Pipeline:
-    """The state of one `call_many`: scripts to send in full, slots that are being moved."""
+    """The state of one `call_many`: calls to send with the script's source, calls redirected by ASK."""
 
     def __init__(self, topology: Topology, jobs: list[Call], results: list[Any], replicated: bool) -> None:
         self._topology = topology
         self._jobs = jobs
         self._results = results
         self._replicated = replicated
-        self._whole: set[int] = set()
-        self._asking: dict[int, Node] = {}
-        self._hops = 0
+        self._with_source: set[int] = set()
+        self._ask_redirects: dict[int, Node] = {}
+        self._redirects = 0
 
     async def play(self, todo: list[int], deadline_mono: float) -> str:
-        """Try every job in `todo` once; return why some must wait, "" when they may be retried at once."""
+        """Try every job in `todo` once; return the reason why some must wait, "" if they may be retried at once."""
         by_node: dict[Node, list[int]] = {}
-        homeless = False
+        unserved = False
         for index in todo:
-            node = self._asking.get(index) or self._topology.node(self._jobs[index].key)
+            node = self._ask_redirects.get(index) or self._topology.node(self._jobs[index].key)
             if node is None:
-                homeless = True
+                unserved = True
             else:
                 by_node.setdefault(node, []).append(index)
-        if len(by_node) == 1 and not homeless:
+        if len(by_node) == 1 and not unserved:
             ((node, indexes),) = by_node.items()
-            reasons = [await self._on(node, indexes, deadline_mono)]
+            reasons = [await self._run_on(node, indexes, deadline_mono)]
         else:
-            reasons = await asyncio.gather(*(self._on(n, i, deadline_mono) for n, i in by_node.items()))
-        reason = next(filter(None, reasons), "no node serves the slot" if homeless else "")
+            reasons = await asyncio.gather(*(self._run_on(n, i, deadline_mono) for n, i in by_node.items()))
+        reason = next(filter(None, reasons), "no node serves the slot" if unserved else "")
         if reason:
             try:
                 async with asyncio.timeout_at(deadline_mono):
@@ -85,7 +85,7 @@ class Pipeline:
                 reason = str(error) or reason
         return reason
 
-    async def _on(self, node: Node, indexes: list[int], deadline_mono: float) -> str:
+    async def _run_on(self, node: Node, indexes: list[int], deadline_mono: float) -> str:
         jobs, results = self._jobs, self._results
         try:
             if node.current is not None and node.current.lost is None:
@@ -94,49 +94,49 @@ class Pipeline:
                 async with asyncio.timeout_at(deadline_mono):
                     link = await node.link()
             if self._replicated:
-                await link.look_again()
+                await link.refresh_facts()
             waits = self._replicated and link.facts.confirms
             parts = []
             for index in indexes:
-                if index in self._asking:
+                if index in self._ask_redirects:
                     parts.append(pack(("ASKING",)))
-                parts.append(jobs[index].packed(link, whole=index in self._whole))
+                parts.append(jobs[index].packed(link, with_source=index in self._with_source))
             if waits:
                 mark = f"{jobs[indexes[0]].key}:replicated"
                 parts += [pack(("EVAL", _MARK, 1, mark)), pack(("WAIT", 1, link.wait_ms))]
             replies = await link.send(b"".join(parts), len(parts))
             position = 0
             reason = ""
-            answered: list[tuple[int, Any]] = []
+            replied: list[tuple[int, Any]] = []
             for index in indexes:
-                if self._asking.pop(index, None) is not None:
+                if self._ask_redirects.pop(index, None) is not None:
                     position += 1
                 reply = replies[position]
                 position += 1
                 if isinstance(reply, ReplyError):
-                    reason = self._judge(index, str(reply), node, link) or reason
+                    reason = self._handle_error(index, str(reply), node, link) or reason
                 else:
-                    answered.append((index, reply))
+                    replied.append((index, reply))
                     if (script := jobs[index].script) is not None:
                         link.known.add(script.sha)
             if waits:
                 self._check_replicated(link, replies[-2], replies[-1])
-            for index, reply in answered:
+            for index, reply in replied:
                 results[index] = reply
         except (ConnectionLost, TimeoutError) as error:
             for index in indexes:
-                self._asking.pop(index, None)
+                self._ask_redirects.pop(index, None)
             return str(error) or node.reason
         node.worked()
         return reason
 
-    def _check_replicated(self, link: Connection, marked: Any, reached: Any) -> None:
-        """Raise ConnectionLost if no replica has confirmed the calls: they are repeated where their keys live then.
+    def _check_replicated(self, link: Connection, mark_reply: Any, wait_reply: Any) -> None:
+        """Raise ConnectionLost if no replica has confirmed the calls: they are repeated on the server of their keys.
 
         A primary without its replicas may have been replaced without its knowledge, so the topology is read again
         before the call is repeated.
         """
-        for reply in (marked, reached):
+        for reply in (mark_reply, wait_reply):
             if isinstance(reply, ReplyError):
                 if (fault := classify(str(reply))) is ReplyFault.FINAL:
                     error = translate(str(reply), link.where, "WAIT")
@@ -146,27 +146,27 @@ class Pipeline:
                     # WAIT fails on a server that is a replica now.
                     link.close(str(reply))
                 raise ConnectionLost(f"{link.where}: {reply}")
-        if not isinstance(reached, int) or reached < 1:
+        if not isinstance(wait_reply, int) or wait_reply < 1:
             raise ConnectionLost(f"{link.where}: no replica has confirmed the write")
 
-    def _judge(self, index: int, message: str, node: Node, link: Connection) -> str:
-        """Note what an error reply means for its job; return the reason to wait, "" to continue immediately."""
+    def _handle_error(self, index: int, message: str, node: Node, link: Connection) -> str:
+        """Handle the error reply to a job; return the reason to wait, "" to continue immediately."""
         fault = classify(message)
         if fault is ReplyFault.NOSCRIPT:
-            self._whole.add(index)
+            self._with_source.add(index)
             return ""
         if fault is ReplyFault.ASK and self._jobs[index].script is not None:
             # The slot is moved key by key. A script accesses keys that may still be at the old node: it waits.
             return f"{node.where}: slot {message.split(' ')[1]} is being moved to another node"
         if fault in (ReplyFault.MOVED, ReplyFault.ASK):
             _, slot, endpoint = message.split(" ")[:3]
-            self._hops += 1
+            self._redirects += 1
             if fault is ReplyFault.MOVED:
                 self._topology.moved(int(slot), endpoint, node)
             else:
-                self._asking[index] = self._topology.at(endpoint, node)
+                self._ask_redirects[index] = self._topology.at(endpoint, node)
             # A slot map that redirects calls in circles is read again, after a pause.
-            return f"{node.where}: {message}" if self._hops > 5 * len(self._jobs) else ""
+            return f"{node.where}: {message}" if self._redirects > 5 * len(self._jobs) else ""
         if fault is ReplyFault.ELSEWHERE:
             link.close(message)
         if fault in (ReplyFault.ELSEWHERE, ReplyFault.WAIT):
@@ -176,12 +176,12 @@ class Pipeline:
 
 
 class Script:
-    """One Lua script. Build it once: the SHA-1 is computed here and never again."""
+    """One Lua script. Build it once: the constructor computes the SHA-1."""
 
     __slots__ = ("name", "sha", "source")
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.source = source
-        # SHA-1 is the name the Redis protocol gives to scripts, not a protection.
+        # The Redis protocol identifies scripts by their SHA-1; it is not used for security.
         self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -17,8 +17,8 @@ from shoal.store.connection import Connection, ConnectionLost
 from shoal.store.node import pause_seconds
 
 RECONNECTED = b""
-# A caller that sleeps through more than this needs only to know that something happened.
-_KEPT = 1000
+# A caller that was busy for more messages than this needs only to know that there were some.
+_MAX_MESSAGES = 1000
 
 
 class Subscriber:
@@ -28,7 +28,7 @@ class Subscriber:
         self._channel = channel
         self._connect = connect
         self._link: Connection | None = None
-        self._messages: deque[bytes] = deque(maxlen=_KEPT)
+        self._messages: deque[bytes] = deque(maxlen=_MAX_MESSAGES)
         self._woken = asyncio.Event()
         self._failures = 0
         self._pinged = False
@@ -46,7 +46,8 @@ class Subscriber:
     async def wait(self, timeout: float) -> list[bytes]:
         """Messages since the last call, or [] after `timeout` seconds; [b""] after a (re)connect.
 
-        An unavailable store is not an error here: the time-out passes, and the caller's next call says so.
+        An unavailable store is not an error here: this returns after the timeout, and the caller's next call of the
+        store raises the error.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -54,7 +55,7 @@ class Subscriber:
                     if self._link is None or self._link.lost is not None or self._subscribing is not None:
                         if self._subscribing is None:
                             self._subscribing = asyncio.get_running_loop().create_task(self._subscribe())
-                        # A short time-out must not end the attempt, or none would ever succeed.
+                        # A short timeout must not cancel the attempt, or none would ever succeed.
                         await asyncio.shield(self._subscribing)
                     else:
                         self._woken.clear()
@@ -91,17 +92,18 @@ class Subscriber:
         except ConnectionLost:
             return False
         except StoreError:
-            # Refused: the caller's own calls raise that; here it is only a reason to ask less often.
+            # The store refuses the connection. The caller's own calls raise the error; here it only lengthens the
+            # pause before the next attempt.
             self._failures = max(self._failures, 3)
             return False
         link.on_lost = self._lost
-        link.listen(self._hear)
+        link.listen(self._receive)
         link.write("SUBSCRIBE", self._channel)
         # Also set when the link is lost.
         await self._subscribed.wait()
         return link.lost is None
 
-    def _hear(self, reply: Any) -> None:
+    def _receive(self, reply: Any) -> None:
         self._pinged = False
         if isinstance(reply, list) and reply:
             if reply[0] == b"message":

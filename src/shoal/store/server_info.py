@@ -46,7 +46,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 def parse_facts(info: Any, config: Any) -> ServerInfo:
-    """Build the facts from the replies to INFO and CONFIG GET (which may be an error)."""
+    """Build a ServerInfo from the replies to INFO and CONFIG GET (which may be an error)."""
     fields: dict[str, str] = {}
     if isinstance(info, bytes):
         for line in info.decode("utf-8", "replace").splitlines():
@@ -87,7 +87,7 @@ OLDEST_REDIS = (7, 0)
 
 
 def check(facts: ServerInfo, where: str) -> list[str]:
-    """Raise StoreRefused when the server cannot keep Shoal's promises, else return warnings."""
+    """Raise StoreRefused if Shoal's guarantees do not hold on this server, else return warnings."""
     if facts.product == "Redis" and facts.version and facts.version < OLDEST_REDIS:
         raise StoreRefused(
             f"The store at {where} runs {facts.named}, which is too old; use Redis 7.0 or newer, or Valkey."

@@ -17,8 +17,8 @@ from shoal.store.connection import ReplyError, pack
 SLOTS = 16384
 # The three commands whose replies `parse_view` takes. CLUSTER SLOTS has the addresses that clients use, CLUSTER NODES
 # the configuration epochs.
-ASK_VIEW = pack(("CLUSTER", "SLOTS")) + pack(("CLUSTER", "NODES")) + pack(("CLUSTER", "INFO"))
-ASKED = 3
+VIEW_COMMANDS = pack(("CLUSTER", "SLOTS")) + pack(("CLUSTER", "NODES")) + pack(("CLUSTER", "INFO"))
+VIEW_COMMAND_COUNT = 3
 
 
 class Claim(NamedTuple):
@@ -38,7 +38,7 @@ class ClusterView(NamedTuple):
 
 
 def parse_view(slots: list[Any], nodes: Any, info: Any, host: str) -> ClusterView:
-    """The view of a node at `host`, which is the address of a primary that is named without one."""
+    """The view of a node at `host`. A primary that the node names without an address has the address `host`."""
     epochs: dict[bytes, int] = {}
     if isinstance(nodes, bytes):
         for line in nodes.splitlines():
@@ -47,8 +47,8 @@ def parse_view(slots: list[Any], nodes: Any, info: Any, host: str) -> ClusterVie
                 epochs[fields[0]] = int(fields[6])
     claims = []
     for first, last, primary, *_ in slots:
-        named = (primary[0] or b"").decode()
-        endpoint = Endpoint(named if named not in ("", "?") else host, int(primary[1]))
+        address = (primary[0] or b"").decode()
+        endpoint = Endpoint(address if address not in ("", "?") else host, int(primary[1]))
         epoch = epochs.get(primary[2], 0) if len(primary) > 2 else 0
         claims.append(Claim(epoch, first, last, endpoint))
     # Where CLUSTER INFO is forbidden, a node counts as healthy.
@@ -58,9 +58,9 @@ def parse_view(slots: list[Any], nodes: Any, info: Any, host: str) -> ClusterVie
 def merge_views(views: Sequence[ClusterView]) -> list[Endpoint | None]:
     """The primary of each slot.
 
-    Healthy nodes decide if there are any. Of two claims to a slot the one with the newer configuration epoch wins, as
-    between the nodes themselves: every failover and every move of a slot gives the new holder a higher one. Of claims
-    with the same epoch the one that most nodes make wins.
+    Healthy nodes decide if there are any. Of two claims to a slot, the one with the higher configuration epoch wins, as
+    between the nodes themselves: every failover and every move of a slot gives the new holder a higher epoch. Of claims
+    with the same epoch, the one that most nodes make wins.
     """
     trusted = [view for view in views if view.healthy] or views
     votes = Counter(claim for view in trusted for claim in view.claims)

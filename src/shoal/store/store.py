@@ -55,7 +55,7 @@ class Store:
         timeout_seconds: float = 60.0,
         on_warning: Callable[[str], None] | None = None,
     ) -> Store:
-        """Connect, check the server, and return the store; an empty `url` means the embedded one in `folder`."""
+        """Connect, check the server, and return the store; an empty `url` means the embedded store in `folder`."""
         warned: set[str] = set()
 
         def warn(text: str) -> None:
@@ -70,7 +70,7 @@ class Store:
             embedded = Embedded(Path(folder), server=server, maxmemory=maxmemory)
             await embedded.join(timeout_seconds)
         reply_timeout = ReplyTimeout(timeout_seconds)
-        # Sentinels have their own: they reply also while the primary is busy.
+        # Sentinels have a separate timeout: they reply even while the primary is busy.
         sentinel_timeout = ReplyTimeout(timeout_seconds)
         sentinels = Sentinels(address, pacer, sentinel_timeout) if address and address.kind == "sentinel" else None
         connect = _connector(address, embedded, sentinels, warn, reply_timeout)
@@ -93,8 +93,8 @@ class Store:
     async def call(self, script: Script, key: str, args: Sequence[Argument], *, replicated: bool = False) -> Any:
         """Run a script on the server that holds `key` (KEYS[1]) and return its reply.
 
-        With `replicated`, a primary that has replicas has handed the effects to one of them before
-        this returns; StoreUnavailable otherwise.
+        With `replicated`, a primary that has replicas has replicated the effects to one of them before
+        this returns; otherwise StoreUnavailable is raised.
         """
         return (await self._run([Call(script, key, args)], replicated))[0]
 
@@ -108,7 +108,7 @@ class Store:
         return await self._run([Call(*call) for call in calls], replicated)
 
     async def command(self, *args: Argument, key: str | None = None) -> Any:
-        """Run any command, on the server of `key` or on any one. It may run twice when a reply is lost."""
+        """Run any command, on the server of `key` or on any server. It may run twice if a reply is lost."""
         return (await self._run([Call(None, key, args)], False))[0]
 
     async def command_many(self, commands: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
@@ -116,12 +116,12 @@ class Store:
         return await self._run([Call(None, key, args) for key, args in commands], False)
 
     def listener(self, channel: str) -> Subscriber:
-        """Receive what scripts publish on `channel`."""
+        """Return a subscriber to the messages that scripts publish on `channel`."""
         return Subscriber(channel, self._connect_listener)
 
     @property
     def trouble(self) -> str:
-        """Which server does not respond now, and why; '' if all do. Known at once, while calls are still retried."""
+        """A server that does not respond now, and the reason; '' if all respond. Set while calls are still retried."""
         for node in self._topology.nodes():
             link = node.current
             if link is not None and link.lost is None:
@@ -134,7 +134,7 @@ class Store:
 
     @property
     def replicas(self) -> int:
-        """How many replicas the primaries had when this was last read."""
+        """How many replicas the primaries had when their server information was last read."""
         return sum(link.facts.replicas for link in self._links())
 
     @property
@@ -179,7 +179,7 @@ class Store:
 
     async def _open(self, warn: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
-        began_seconds = time.time()
+        started_seconds = time.time()
         reason, warned = "no connection", False
         deadline_mono = loop.time() + self._timeout_seconds
         warn_mono = loop.time() + (_WARN_SECONDS if self._embedded is None else _WARN_EMBEDDED_SECONDS)
@@ -189,7 +189,7 @@ class Store:
                     return await self._topology.open()
             except (ConnectionLost, TimeoutError) as error:
                 reason = str(error) or next((node.reason for node in self._topology.nodes()), reason)
-                if self._embedded is not None and (failure := self._embedded.fatal(began_seconds)):
+                if self._embedded is not None and (failure := self._embedded.fatal(started_seconds)):
                     raise StoreUnavailable(
                         f"The embedded store in {self.shown} cannot start ({failure}); see {self._embedded.log}."
                     ) from None
@@ -209,7 +209,7 @@ class Store:
     async def _connect_listener(self) -> Connection:
         await self._pacer.turn()
         if isinstance(self._topology, ClusterTopology):
-            # PUBLISH reaches every node of a cluster, so any one will do.
+            # PUBLISH reaches every node of a cluster, so any node will do.
             return await self._topology.dial_any()
         return await self._dial_listener()
 
@@ -232,12 +232,12 @@ class Store:
         deadline_mono = loop.time() + self._timeout_seconds
         results: list[Any] = [UNDONE] * len(jobs)
         todo = list(range(len(jobs)))
-        round_ = Pipeline(self._topology, jobs, results, replicated)
+        pipeline = Pipeline(self._topology, jobs, results, replicated)
         failures = 0
         while True:
             if self._closed:
                 raise StoreUnavailable(f"The store at {self.shown} was closed by this process; open it again.")
-            reason = await round_.play(todo, deadline_mono)
+            reason = await pipeline.play(todo, deadline_mono)
             todo = [index for index in todo if results[index] is UNDONE]
             if not todo:
                 break
@@ -259,7 +259,7 @@ def _connector(
     warn: Callable[[str], None],
     reply_timeout: ReplyTimeout,
 ) -> Callable[[], Awaitable[Connection]]:
-    """How a link to the one server is made: where to look for it, then the same for all kinds."""
+    """Return the function that connects to the only server. The kinds of store differ in how they find it."""
     if embedded is not None:
 
         async def connect_embedded() -> Connection:
@@ -275,7 +275,7 @@ def _connector(
 
         return connect_primary
 
-    async def connect_there() -> Connection:
+    async def connect_standalone() -> Connection:
         return await connect_checked(address, warn, reply_timeout)
 
-    return connect_there
+    return connect_standalone

@@ -15,10 +15,10 @@ from typing import Protocol
 from shoal.errors import StoreError, StoreRefused
 from shoal.store.address import Endpoint, StoreAddress
 from shoal.store.connection import Connection, ConnectionLost, ReplyError, ReplyTimeout, dial
-from shoal.store.node import Node, Pacer, look_at
+from shoal.store.node import Node, Pacer, retrieve_outcome
 from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
-from shoal.store.slot_map import ASK_VIEW, ASKED, SLOTS, ClusterView, merge_views, parse_view, slot_of
+from shoal.store.slot_map import VIEW_COMMANDS, VIEW_COMMAND_COUNT, SLOTS, ClusterView, merge_views, parse_view, slot_of
 
 # However many calls fail at once, the topology is not read more often than this.
 _REFRESH_SECONDS = 0.25
@@ -40,9 +40,9 @@ class Topology(Protocol):
 async def connect_checked(
     address: StoreAddress, warn: Warn, reply_timeout: ReplyTimeout, *, replica_too: bool = False
 ) -> Connection:
-    """A link to a primary that is safe to use. ConnectionLost: retry; StoreRefused: do not.
+    """Connect to a primary and check that it is safe to use. Retry after ConnectionLost, but not after StoreRefused.
 
-    With `replica_too`, a replica will do, unchecked: one of a cluster can at least say where the primaries are.
+    With `replica_too`, a replica is accepted without a check: a replica of a cluster knows the primaries.
     """
     where = str(address.endpoints[0])
     try:
@@ -83,7 +83,7 @@ class SharedTask:
     async def run(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(look_at)
+            self._task.add_done_callback(retrieve_outcome)
         # A caller's timeout must not cancel the work that others wait for.
         await asyncio.shield(self._task)
 
@@ -103,7 +103,7 @@ class SharedTask:
 
 
 class SingleTopology:
-    """All keys on one server. `connect` finds it and connects: only this differs in standalone, embedded and Sentinel.
+    """All keys on one server. Standalone, embedded and Sentinel stores differ only in how `node` finds it.
 
     `primary` returns the address of the current primary according to the sentinels, if there are any.
     """
@@ -137,7 +137,10 @@ class SingleTopology:
         await self._node.close()
 
     async def _read(self) -> None:
-        """Leave a server that others no longer call the primary. It may not know: it is cut off from them."""
+        """Close the connection to a server that the sentinels no longer name as the primary.
+
+        The server may not know that, if it is cut off from them.
+        """
         current = self._node.current
         if current is None or current.lost is not None or self._primary is None:
             return
@@ -162,19 +165,19 @@ class Sentinels:
     async def primary(self) -> StoreAddress:
         """The primary according to the first sentinel that replies."""
         reasons = []
-        strangers = 0
+        without_service = 0
         for sentinel in tuple(self._order):
             try:
-                endpoint = await self._ask(sentinel)
+                endpoint = await self._query(sentinel)
             except ConnectionLost as error:
                 reasons.append(str(error))
                 continue
             if endpoint is None:
-                strangers += 1
+                without_service += 1
                 continue
             self._prefer([sentinel])
             return self._address.at(endpoint)
-        if strangers and not reasons:
+        if without_service and not reasons:
             raise StoreRefused(
                 f"No sentinel of {self._address.shown} knows the service {self._address.service!r}; "
                 "check the name after the slash."
@@ -183,7 +186,7 @@ class Sentinels:
 
     async def agreed_primary(self) -> StoreAddress:
         """The primary according to most sentinels: a single one may be cut off together with an old primary."""
-        replies = await asyncio.gather(*(self._ask(sentinel) for sentinel in self._order), return_exceptions=True)
+        replies = await asyncio.gather(*(self._query(sentinel) for sentinel in self._order), return_exceptions=True)
         named = {
             sentinel: reply for sentinel, reply in zip(self._order, replies, strict=True) if isinstance(reply, Endpoint)
         }
@@ -196,7 +199,7 @@ class Sentinels:
     def _prefer(self, sentinels: list[Endpoint]) -> None:
         self._order = [*sentinels, *(other for other in self._order if other not in sentinels)]
 
-    async def _ask(self, sentinel: Endpoint) -> Endpoint | None:
+    async def _query(self, sentinel: Endpoint) -> Endpoint | None:
         await self._pacer.turn()
         try:
             link = await dial(self._address.at(sentinel), self._reply_timeout, sentinel=True)
@@ -229,7 +232,8 @@ class ClusterTopology:
 
     async def open(self) -> None:
         await self.refresh()
-        # Every primary is checked, not only the one that replied first. One that is down is checked when it is back.
+        # Every primary is checked, not only the one that replied first. A primary that is down is checked when it is
+        # back.
         outcomes = await asyncio.gather(*(node.link() for node in self.nodes()), return_exceptions=True)
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         for error in errors:
@@ -257,7 +261,7 @@ class ClusterTopology:
         await self._reading.run()
 
     async def dial_any(self) -> Connection:
-        """A link of its own to any node: PUBLISH reaches all of them."""
+        """Open a separate connection to any node: PUBLISH reaches all of them."""
         holders = [endpoint for endpoint, node in self._nodes.items() if node.alive and node in set(self.nodes())]
         self._turn += 1
         endpoints = holders or list({*self._nodes, *self._address.endpoints})
@@ -273,23 +277,23 @@ class ClusterTopology:
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
     async def _read(self) -> None:
-        """Query all connected nodes, and then the others one after the other until a healthy one has replied."""
+        """Query all connected nodes, and then the others one after the other until a healthy node has replied."""
         seeds = [self._node_at(endpoint) for endpoint in self._address.endpoints]
         known = dict.fromkeys([*self._nodes.values(), *seeds])
         others = [node for node in known if not node.alive]
-        asking = {asyncio.create_task(self._ask(node)) for node in known if node.alive}
+        queries = {asyncio.create_task(self._query(node)) for node in known if node.alive}
         views: list[ClusterView] = []
         errors: list[Exception] = []
-        more = not asking
+        query_another = not queries
         try:
             while True:
-                if more and others:
-                    asking.add(asyncio.create_task(self._ask(others.pop(0))))
-                if not asking:
+                if query_another and others:
+                    queries.add(asyncio.create_task(self._query(others.pop(0))))
+                if not queries:
                     break
                 enough = any(view.healthy for view in views)
                 until = asyncio.ALL_COMPLETED if enough else asyncio.FIRST_COMPLETED
-                done, asking = await asyncio.wait(asking, timeout=_GRACE_SECONDS, return_when=until)
+                done, queries = await asyncio.wait(queries, timeout=_GRACE_SECONDS, return_when=until)
                 for task in done:
                     try:
                         views.append(task.result())
@@ -297,21 +301,21 @@ class ClusterTopology:
                         errors.append(error)
                 if enough:
                     break
-                more = not any(view.healthy for view in views) and not (done and asking)
+                query_another = not any(view.healthy for view in views) and not (done and queries)
         finally:
-            for task in asking:
+            for task in queries:
                 task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.gather(*queries, return_exceptions=True)
         if views:
-            return self._take(views)
+            return self._apply(views)
         for refusal in errors:
             if isinstance(refusal, StoreError):
                 raise refusal
         raise ConnectionLost("no node returned the cluster's slots (" + "; ".join(map(str, errors)) + ")")
 
-    async def _ask(self, node: Node) -> ClusterView:
+    async def _query(self, node: Node) -> ClusterView:
         link = await node.link()
-        slots, nodes, info = await link.send(ASK_VIEW, ASKED)
+        slots, nodes, info = await link.send(VIEW_COMMANDS, VIEW_COMMAND_COUNT)
         if isinstance(slots, ReplyError):
             if "cluster support disabled" in str(slots):
                 raise StoreRefused(f"The store at {node.where} is not a cluster; write its URL as redis://host:port.")
@@ -320,8 +324,8 @@ class ClusterTopology:
             raise ConnectionLost(f"{node.where}: {slots}")
         return parse_view(slots, nodes, info, _host(node))
 
-    def _take(self, views: list[ClusterView]) -> None:
-        before = set(self.nodes())
+    def _apply(self, views: list[ClusterView]) -> None:
+        previous = set(self.nodes())
         merged = merge_views(views)
         nodes = {endpoint: self._node_at(endpoint) for endpoint in set(merged) if endpoint is not None}
         self._slots = [None if endpoint is None else nodes[endpoint] for endpoint in merged]
@@ -330,9 +334,9 @@ class ClusterTopology:
             if node in holders:
                 if node.current is not None and node.current.facts.role != "master":
                     node.current.close("it has become a primary")  # so that it is checked as one
-            elif node in before:
-                # It may be cut off from the others. Calls that wait there, e.g. for a replica that it has lost, are
-                # made at the new holder at once; a listener there would hear nothing.
+            elif node in previous:
+                # It may be cut off from the others. Calls that wait for it, e.g. because it has lost its replica, are
+                # repeated at the new holder at once; a listener connected to it would receive nothing.
                 for link in (node.current, *self._listeners):
                     if link is not None and link.where == node.where:
                         link.close("it no longer holds any slots")
