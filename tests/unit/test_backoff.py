@@ -105,9 +105,9 @@ def test_hosts_that_fail_together_are_retried_at_different_times() -> None:
 
 def test_the_pause_that_a_server_requests_overrides_ours() -> None:
     for seconds in (1.0, 86400.0):
-        assert pause_seconds(Failure.THROTTLED, 5, jitter=0.3, asked_seconds=seconds) == seconds
+        assert pause_seconds(Failure.THROTTLED, 5, jitter=0.3, requested_seconds=seconds) == seconds
     for nothing in (None, 0.0):
-        assert pause_seconds(Failure.THROTTLED, 1, jitter=1.0, asked_seconds=nothing) == 30.0
+        assert pause_seconds(Failure.THROTTLED, 1, jitter=1.0, requested_seconds=nothing) == 30.0
 
 
 @pytest.mark.parametrize(("failures", "jitter"), [(0, 0.5), (-1, 0.5), (1, -0.1), (1, 1.1), (1, float("nan"))])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shoal.politeness.delay import (
     MAX_ADAPTIVE_SECONDS,
     MAX_RETRY_AFTER_SECONDS,
-    asked_pause_seconds,
+    requested_pause_seconds,
     delay_seconds,
     retry_after_seconds,
 )
@@ -104,5 +104,5 @@ def test_any_header_gives_a_time_within_a_day_or_nothing(value: str, now: float)
 
 @pytest.mark.parametrize(("status", "seconds"), [(429, 7.0), (503, 7.0), (301, None), (200, None), (500, None)])
 def test_retry_after_applies_to_the_host_only_with_429_and_503(status: int, seconds: float | None) -> None:
-    assert asked_pause_seconds(status, "7", now=THEN) == seconds
-    assert asked_pause_seconds(status, None, now=THEN) is None
+    assert requested_pause_seconds(status, "7", now=THEN) == seconds
+    assert requested_pause_seconds(status, None, now=THEN) is None

@@ -1,11 +1,11 @@
 """How many visits a lease has at most.
 
-Fewer if more would not fit into `frontier.batch_seconds`; lease.lua and renew.lua decide that.
+A lease has fewer visits if more would not fit into `frontier.batch_seconds`; lease.lua and renew.lua decide that.
 """
 
 from __future__ import annotations
 
-# In a lease of a worker, and of a Scrapy process.
+# The maximum in a lease of a worker, and of a Scrapy process.
 MOST_VISITS = 64
 SCRAPY_VISITS = 32
 # A worker tops up a lease with fewer than FEW_VISITS left to TOPPED_UP_VISITS, so that a fast host never waits.

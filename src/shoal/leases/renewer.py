@@ -38,7 +38,7 @@ class LeaseRenewer(threading.Thread):
         self._on_trouble = on_trouble
         self._ttl = settings.frontier.lease_seconds
         self._parsing = parsing
-        # When the event loop ran last; None if it does not say so.
+        # When the event loop last called `tick`; None if it never does.
         self._ticked_mono: float | None = None
         self._stopped = threading.Event()
         self.leases: dict[str, HeldLease] = {}
@@ -50,7 +50,7 @@ class LeaseRenewer(threading.Thread):
         self.leases.pop(lease.lease.token, None)
 
     def tick(self) -> None:
-        """The event loop runs. Called several times in the time of a lease, or never."""
+        """Report that the event loop runs. Call this several times within the duration of a lease, or never."""
         self._ticked_mono = mono()
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ class LeaseRenewer(threading.Thread):
 
     async def _run(self) -> None:
         frontier: Frontier | None = None
-        # The calls under way, by shard: a shard that does not respond must not delay the leases of others.
+        # The calls in progress, by shard: a shard that does not respond must not delay the leases of other shards.
         renewing: dict[int, asyncio.Task[None]] = {}
         # The connection is opened when the first lease needs a renewal. Blocking this loop is fine while it has nothing
         # else to do: a thread of a pool that waited in its place would delay the exit of the program.

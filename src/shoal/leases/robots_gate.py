@@ -65,7 +65,7 @@ class Wait(NamedTuple):
     """No page of this host may be requested now.
 
     cause     the status or fault; None while another host's visit fetches robots.txt, or when the lease ended
-    seconds   when to look again, for the first of these two
+    seconds   when to check again, while another host's visit fetches robots.txt; otherwise 0
     reason    one short phrase for `cause`
     response  the response with that status
     """
@@ -172,13 +172,13 @@ class RobotsGate:
             if meaning is not Meaning.REDIRECT or response is None:
                 return await self._conclude(meaning, result, lease, redirected, known, token)
             hops += 1
-            there = resolve_header(request.url, response.header("location"))
-            if there is None:
+            target = resolve_header(request.url, response.header("location"))
+            if target is None:
                 # A redirect without a valid address: there is no such file (RFC 9309 2.3.1.2).
                 return await self._conclude(Meaning.UNAVAILABLE, result, lease, redirected, known, token)
-            request = request._replace(url=there.url)
-            if lease is not None and there.host != lease.lease.host:
-                return await self._hand_over(there, redirected, hops, known, request.crawl)
+            request = request._replace(url=target.url)
+            if lease is not None and target.host != lease.lease.host:
+                return await self._hand_over(target, redirected, hops, known, request.crawl)
 
     async def _send(self, request: RobotsRequest) -> Response | Fault | None:
         lease = request.lease
@@ -204,7 +204,7 @@ class RobotsGate:
         self, meaning: Meaning, result: Response | Fault, lease: HeldLease | None, redirected: RedirectedRobots,
         known: _Known, token: str,
     ) -> Rules | Wait:  # fmt: skip
-        """Store what the last response of a chain means."""
+        """Store the result of the last response of a chain."""
         host, name = redirected.host, redirected.name
         entry, now = known.entry, known.now
         response = result if isinstance(result, Response) else None
@@ -216,7 +216,7 @@ class RobotsGate:
                 return rules
             if isinstance(result, Response):
                 return Wait(result.status, reason=f"robots.txt: status {result.status}", response=result)
-            # Not even a page could be requested from a host that nobody knows.
+            # No page could be requested from an unknown host either, so the reason does not name robots.txt.
             prefix = "" if result is Fault.UNKNOWN_HOST else "robots.txt: "
             return Wait(result, reason=f"{prefix}{result.value}")
         copy = settle(
@@ -232,12 +232,13 @@ class RobotsGate:
         return copy.rules
 
     async def _hand_over(
-        self, there: Target, redirected: RedirectedRobots, hops: int, known: _Known, crawl: str
+        self, target: Target, redirected: RedirectedRobots, hops: int, known: _Known, crawl: str
     ) -> Wait:
         """Leave the next request to the lease holder of that host. Holding two hosts at once could deadlock."""
         meta = {REDIRECTED: msgspec.to_builtins(msgspec.structs.replace(redirected, hops=hops))}
-        visit = Visit(url=there.url, priority=_PRIORITY, found="other", meta=meta)
-        # Before the visit is added: another process may make it at once, and its result must not be overwritten.
+        visit = Visit(url=target.url, priority=_PRIORITY, found="other", meta=meta)
+        # Written before the visit is added: another process may make it at once, and its result must not be
+        # overwritten.
         entry = msgspec.structs.replace(known.entry, pending_until=known.now + _PENDING_SECONDS)
         await self._write(redirected.host, redirected.name, known._replace(entry=entry))
         try:

@@ -34,9 +34,9 @@ class Fault(StrEnum):
     ABORTED = "aborted"
 
 
-_OURS = frozenset((Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED))
+_LOCAL = frozenset((Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED))
 # The connection was established, but the response for this URL was not complete.
-_OF_A_PAGE = frozenset((Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED))
+_INCOMPLETE = frozenset((Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED))
 
 
 class Failure(StrEnum):
@@ -65,9 +65,9 @@ DEFAULT_BACK_OFF = BackOff()
 
 
 class HostPace(msgspec.Struct, frozen=True):
-    """How a kind of failure differs: multiples of the pauses of `BackOff`, and which failures bring none.
+    """The pauses of one kind of failure: multiples of those of `BackOff`, and how many failures cause no pause.
 
-    `pardoned` failures of different URLs in a row bring no pause, since they may be about pages and not about the host.
+    `pardoned` failures of different URLs in a row cause no pause, because the pages may have failed and not the host.
     """
 
     times_first: float = 1.0
@@ -78,11 +78,11 @@ class HostPace(msgspec.Struct, frozen=True):
 PACES = {
     # A server that counts requests does so by the minute or the hour.
     Failure.THROTTLED: HostPace(times_first=6.0, times_longest=4.0),
-    # Forbidden pages are ordinary, e.g. a members' area that every page links to. So many in a row look like a closed
-    # door.
+    # Forbidden pages are ordinary, e.g. a members' area that every page links to. More than this many in a row look
+    # like a block.
     Failure.REFUSED: HostPace(times_first=3.0, times_longest=4.0, pardoned=20),
     Failure.BROKEN: HostPace(pardoned=4),
-    # Each has kept a slot of the host busy for the whole timeout.
+    # Each failure has kept a slot of the host busy for the whole timeout.
     Failure.SLOW: HostPace(pardoned=2),
     Failure.UNREACHABLE: HostPace(),
 }
@@ -90,33 +90,34 @@ PACES = {
 LONGEST_RETRY_SECONDS = 60.0
 
 
-def failure_of(answer: int | Fault) -> Failure | None:
-    """What a status or fault says about the host; None is a success, or none of its business.
+def failure_of(cause: int | Fault) -> Failure | None:
+    """The kind of failure of the host that a status or fault shows; None for a success or a fault with a local cause.
 
-    404, 410 and 401 are whole answers of a healthy host. Blocked means slower, never another address.
+    404, 410 and 401 are complete responses of a healthy host. A worker that is blocked slows down, and never uses
+    another address.
     """
-    if isinstance(answer, Fault):
-        if answer in _OURS:
+    if isinstance(cause, Fault):
+        if cause in _LOCAL:
             return None
-        if answer is Fault.TIMED_OUT:
+        if cause is Fault.TIMED_OUT:
             return Failure.SLOW
-        return Failure.BROKEN if answer in _OF_A_PAGE else Failure.UNREACHABLE
-    if answer == 429:
+        return Failure.BROKEN if cause in _INCOMPLETE else Failure.UNREACHABLE
+    if cause == 429:
         return Failure.THROTTLED
-    if 500 <= answer <= 599:
+    if 500 <= cause <= 599:
         return Failure.BROKEN
-    if answer == 403 or not 100 <= answer <= 599:
+    if cause == 403 or not 100 <= cause <= 599:
         return Failure.REFUSED
     return None
 
 
-def is_success(answer: int | Fault) -> bool:
+def is_success(cause: int | Fault) -> bool:
     """Whether the host's failures are reset: it responded without a failure. Local faults do not count."""
-    return not isinstance(answer, Fault) and failure_of(answer) is None
+    return not isinstance(cause, Fault) and failure_of(cause) is None
 
 
 def counts_against_host(failure: Failure, retries: int) -> bool:
-    """Whether a page's failure is one more of its host, after so many retries of the page.
+    """Whether a failure of a page counts as a failure of its host, after this many retries of the page.
 
     Another failure of the same URL says nothing new about the host, unless the server throttles us or is unreachable.
     """
@@ -129,19 +130,19 @@ def pardoned(failure: Failure) -> int:
 
 
 def pause_seconds(
-    failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None,
+    failure: Failure, failures: int, *, jitter: float, requested_seconds: float | None = None,
     pardoned: int = 0, back_off: BackOff = DEFAULT_BACK_OFF,
 ) -> float:  # fmt: skip
     """How long the host gets no request, after `failures` in a row of which the last was this one.
 
-    The first `pardoned` of them bring no pause. `jitter`, from 0 to 1, chooses between half of the pause and all of it,
-    so that hosts that failed together do not come back together. A Retry-After time is used as it is; 0, or a date in
-    the past, has no effect.
+    The first `pardoned` of them cause no pause. `jitter`, from 0 to 1, chooses between half of the pause and all of it,
+    so that hosts that failed together do not come back together. `requested_seconds` is the Retry-After time, which is
+    used unchanged; 0, for example from a date in the past, has no effect.
     """
     whole("failures", failures, 1, WIDEST)
     number("jitter", jitter, 0, 1)
-    if asked_seconds is not None and asked_seconds > 0:
-        return asked_seconds
+    if requested_seconds is not None and requested_seconds > 0:
+        return requested_seconds
     pace = PACES[failure]
     first, longest = back_off.first_seconds * pace.times_first, back_off.longest_seconds * pace.times_longest
     return _doubled(first, longest, failures - pardoned, jitter)

@@ -21,12 +21,12 @@ def delay_seconds(
     factor: float = 1.0,
     most: float = MAX_ADAPTIVE_SECONDS,
 ) -> float:
-    """The largest of our own floor, the Crawl-delay of robots.txt and the time the server took, times a factor.
+    """The largest of the configured delay, the Crawl-delay of robots.txt, and the response time times a factor.
 
-    `most` bounds what comes from outside, so that one slow answer does not stop a host for a day. It never lowers the
+    `most` bounds the last two, so that one slow response does not stop a host for a day. It never lowers the
     configured delay.
     """
-    # A clock that was stepped gives times below zero, 0 * inf gives nan; max() with 0 first keeps neither.
+    # After a clock step, times can be negative, and 0 * inf is nan; max() with 0 as first argument drops both.
     adaptive = max(0.0, factor * response_seconds)
     return max(configured, min(most, max(0.0, crawl_delay, adaptive)))
 
@@ -34,7 +34,7 @@ def delay_seconds(
 def retry_after_seconds(value: str | None, *, now: float) -> float | None:
     """The seconds of a Retry-After header: a number or an HTTP date (RFC 9110 10.2.3), from 0 to a day.
 
-    A date in the past is 0. None where the header is absent or says nothing that can be understood.
+    A date in the past is 0. None if the header is absent or invalid.
     `now` is seconds since 1970.
     """
     if value is None:
@@ -48,7 +48,7 @@ def retry_after_seconds(value: str | None, *, now: float) -> float | None:
     return None if when is None else min(max(0.0, when - now), MAX_RETRY_AFTER_SECONDS)
 
 
-def asked_pause_seconds(status: int, retry_after: str | None, *, now: float) -> float | None:
+def requested_pause_seconds(status: int, retry_after: str | None, *, now: float) -> float | None:
     """Retry-After if it applies to the host: with 429 and 503. With any other status it applies to one page."""
     return retry_after_seconds(retry_after, now=now) if status in (429, 503) else None
 
@@ -57,7 +57,7 @@ def http_date(text: str) -> float | None:
     """Any of the three forms of RFC 9110 5.6.7, in seconds since 1970."""
     if len(text) > _MAX_DATE_CHARACTERS or not text.isascii():
         return None
-    # Loads much, and few hosts ever send one that is read.
+    # Imported here, because it loads many modules and few hosts send a date that is parsed.
     import calendar
     from email.utils import parsedate_tz
 
@@ -68,10 +68,10 @@ def http_date(text: str) -> float | None:
     if parsed is None:
         return None
     year, month, day, hour, minute, second = parsed[:6]
-    # 60 is a leap second, as the grammar has it.
+    # The grammar allows 60, a leap second.
     if not (1900 <= year <= 9999 and 1 <= month <= 12 and 0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second <= 60):
         return None
     if not 1 <= day <= calendar.monthrange(year, month)[1]:
         return None
-    # The asctime form has no zone: HTTP dates are in GMT, whatever the machine's own is.
+    # The asctime form has no zone: HTTP dates are in GMT, whatever the machine's time zone is.
     return calendar.timegm((year, month, day, hour, minute, second)) - (parsed[9] or 0)

@@ -25,20 +25,20 @@ from typing import NamedTuple
 # A byte of a rate is an eighth of an octave: from 2^-16 to almost 2^16 changes a day.
 _STEPS, _MIDDLE = 8, 128
 # A class of the histogram of a host is half an octave.
-STEPS_A_CLASS = 4
-# Of the precision, a step is a quarter of an octave, from 1/16; 64 steps are enough.
+STEPS_PER_CLASS = 4
+# A step of the precision is a quarter of an octave, starting at 1/16; 64 steps are enough.
 _PRECISION_STEPS, _LEAST_PRECISION = 4, 1 / 16
-# Visits of long ago are forgotten: pages change their habits. A visit adds 0.65 at most.
+# The limit makes old visits lose their weight, because the rate of a page may change. A visit adds 0.65 at most.
 MOST_PRECISION = 32.0
 _DAY = 86400.0
-# The logarithm of so many expected changes between two visits that more make no difference.
+# The logarithm of a number of expected changes between two visits above which more make no difference.
 _FAR = 6.0
-# The price wants a little more than the budget, because visits come later than they are due. The slots of the
-# calendar hold the budget itself.
-_WANTED = 1.07
-# What is assumed of a page that was visited once: it changes once in so many of the longest interval, but not more
-# rarely than a page of the web, of which half do not change within a year (Ntoulas, Cho, Olston: What's New on the
-# Web?, 2004). bench/revisit.py measures both; a lower precision gives pages that never change too many visits.
+# The price is computed for a little more than the budget, because visits come later than they are due. The slots of
+# the calendar enforce the budget itself.
+_BUDGET_FACTOR = 1.07
+# The assumption about a page that was visited once: it changes once in this many of the longest intervals, but not
+# more rarely than a page of the web, of which half do not change within a year (Ntoulas, Cho, Olston: What's New on
+# the Web?, 2004). bench/revisit.py measures both; a lower precision gives pages that never change too many visits.
 _FIRST_INTERVALS, _WEB_SECONDS, _FIRST_PRECISION = 6.5, 60 * 86400.0, 0.35
 
 
@@ -54,7 +54,7 @@ class Rate(NamedTuple):
 
     @property
     def rate_class(self) -> int:
-        return self.mean // STEPS_A_CLASS
+        return self.mean // STEPS_PER_CLASS
 
 
 class Bounds(NamedTuple):
@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
 
 
 def first_rate(bounds: Bounds) -> Rate:
-    """What is assumed of a page that was visited once: slow, with much doubt."""
+    """The assumed rate of a page that was visited once: a slow rate with a low precision."""
     seconds = _FIRST_INTERVALS * min(bounds.longest, _WEB_SECONDS)
     return Rate(_rate_byte(_DAY / seconds), _precision_byte(_FIRST_PRECISION))
 
@@ -91,7 +91,7 @@ def learn(rate: Rate, seconds: float, *, changed: bool, dice: float = 0.5) -> Ra
         low, high = (x, high) if slope > 0 else (low, x)
     z = math.exp(min(low + math.log(days), _FAR))
     learned = z * z / math.expm1(z)
-    # The same number rounds both: the precision by what is behind its first two digits.
+    # One random number rounds both bytes: the precision uses its digits after the first two.
     return Rate(
         _rate_byte(math.exp(low), dice),
         _precision_byte(min(precision + learned, MOST_PRECISION), dice * 100 % 1 or 0.5),
@@ -109,22 +109,22 @@ def price_of(pages: Mapping[int, int], visits_per_second: float, bounds: Bounds)
     0 if every page can be visited as often as the bounds allow.
     """
     rates = {
-        _per_day(number * STEPS_A_CLASS + (STEPS_A_CLASS - 1) / 2): count
+        _per_day(number * STEPS_PER_CLASS + (STEPS_PER_CLASS - 1) / 2): count
         for number, count in pages.items()
         if count > 0
     }
-    allowed = visits_per_second * _WANTED
+    allowed = visits_per_second * _BUDGET_FACTOR
 
-    def wanted(price: float) -> float:
+    def visit_rate(price: float) -> float:
         return sum(count / _bounded(interval_days(d, price) * _DAY, bounds) for d, count in rates.items())
 
-    if bounds.fixed or wanted(0.0) <= allowed:
+    if bounds.fixed or visit_rate(0.0) <= allowed:
         return 0.0
-    # No price brings the longest interval down: beyond this one, every page waits for it.
+    # No price makes an interval longer than the bound: at the highest price here, every page has the longest interval.
     low, high = -60.0, 60.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if wanted(math.exp(middle)) > allowed else (low, middle)
+        low, high = (middle, high) if visit_rate(math.exp(middle)) > allowed else (low, middle)
     return math.exp(high)
 
 
@@ -149,13 +149,13 @@ def _precision_byte(precision: float, dice: float = 0.5) -> int:
 
 
 def _worth(z: float) -> float:
-    """W d^2: what a visit is worth, in units of the page's own rate."""
+    """W d^2: the value of a visit, in units of the page's own rate."""
     if z < 1e-2:
         return z**3 / 3 - z**4 / 8
     return z * z / 2 - (1 - (1 + z) * math.exp(-z))
 
 
-# W d^2 over z, both as logarithms: the inverse is read from here.
+# A table of W d^2 by z, to look up the inverse. The values of W d^2 are logarithms.
 _GRID = [math.exp(-14 + 0.05 * step) for step in range(561)]
 _WORTHS = [math.log(_worth(z)) for z in _GRID]
 
@@ -165,12 +165,12 @@ def interval_days(per_day: float, price: float) -> float:
     if price <= 0:
         return 0.0
     worth = math.log(price * per_day * per_day)
-    at = bisect_left(_WORTHS, worth)
-    if at == 0:
+    index = bisect_left(_WORTHS, worth)
+    if index == 0:
         z = math.cbrt(3 * math.exp(worth))
-    elif at == len(_WORTHS):
+    elif index == len(_WORTHS):
         z = math.sqrt(2 * (math.exp(worth) + 1))
     else:
-        share = (worth - _WORTHS[at - 1]) / (_WORTHS[at] - _WORTHS[at - 1])
-        z = _GRID[at - 1] * math.pow(_GRID[at] / _GRID[at - 1], share)
+        share = (worth - _WORTHS[index - 1]) / (_WORTHS[index] - _WORTHS[index - 1])
+        z = _GRID[index - 1] * math.pow(_GRID[index] / _GRID[index - 1], share)
     return z / per_day

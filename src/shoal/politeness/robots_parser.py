@@ -30,7 +30,7 @@ _DELAY = re.compile(rb"(?:[0-9]{1,300}(?:\.[0-9]{0,300})?|\.[0-9]{1,300})(?:[eE]
 _UTF8_BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
-# Spellings seen in real files, from the lists of Google's parser and crawler-commons. Who writes `dissalow` means it.
+# Spellings seen in real files, from the lists of Google's parser and crawler-commons. `dissalow` is meant as a rule.
 _USER_AGENT, _DISALLOW, _ALLOW, _CRAWL_DELAY, _SITEMAP = range(5)
 _FIELDS = {
     spelling: field
@@ -48,40 +48,41 @@ _FIELDS = {
 def parse(body: bytes, token: str) -> Rules:
     """The rules for one product token, or for the result of `whole_agent`. Any bytes give rules; none raise.
 
-    Pass more than `MAX_BYTES` where there is more, so that a line cut there is not taken for a whole one.
+    If the body is longer than `MAX_BYTES`, pass more than that, so that a line that is cut there is not taken for a
+    complete line.
     """
-    reading = _Reading(token)
-    for number, line in enumerate(_lines(body, reading), 1):
-        reading.take(line, number)
-    return Rules(reading.result())
+    parser = _Parser(token)
+    for number, line in enumerate(_lines(body, parser), 1):
+        parser.add_line(line, number)
+    return Rules(parser.result())
 
 
-def _lines(body: bytes, reading: _Reading) -> list[bytes]:
+def _lines(body: bytes, parser: _Parser) -> list[bytes]:
     """The complete lines within the limit, for any encoding and line ends."""
     text, whole = body[:MAX_BYTES], len(body) <= MAX_BYTES
     if text.startswith(_UTF16_BOMS):
         text = text.decode("utf-16", "replace").encode()
-        reading.note("it is UTF-16, not UTF-8")
+        parser.note("it is UTF-16, not UTF-8")
     if not whole:
-        # The last line may be cut in the middle, and `Disallow: /` is not what `Disallow: /private/` says (2.5).
+        # The last line may be cut in the middle, and `Disallow: /` differs from `Disallow: /private/` (2.5).
         text = text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
-        reading.note(f"it has more than {MAX_BYTES} bytes; the rest is not read")
+        parser.note(f"it has more than {MAX_BYTES} bytes; the rest is not read")
     for length in (3, 2, 1):
         if text.startswith(_UTF8_BOM[:length]):
             text = text[length:]
             break
     if b"\0" in text:
         text = text.replace(b"\0", b"")
-        reading.note("NUL octets are left out")
+        parser.note("NUL octets are left out")
     if text.lstrip()[:1] == b"<":
-        reading.note("it looks like HTML")
+        parser.note("it looks like HTML")
     return text.splitlines()
 
 
 class _Group:
-    """User-agent lines and the rules under them. Only whether it holds for us, or for `*`, is kept of its names.
+    """User-agent lines and the rules under them. Of its names, only whether it applies to us, or to `*`, is kept.
 
-    `ours` is the length of the longest of its names that is ours; 0 where none is. `name` is that name in the file.
+    `ours` is the length of the longest of its names that is ours; 0 if none is. `name` is that name in the file.
     """
 
     def __init__(self) -> None:
@@ -94,8 +95,8 @@ class _Group:
         self.delays: list[float | None] = []
 
 
-class _Reading:
-    """A file on its way to rules, line by line."""
+class _Parser:
+    """Collects the groups, sitemaps and notes of a file, line by line."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -103,7 +104,7 @@ class _Reading:
         # No product token has a slash; the result of `whole_agent` always has one.
         self._is_whole = "/" in token
         self._groups: list[_Group] = []
-        # Rules before the first User-agent line belong to nobody (2.1).
+        # Rules before the first User-agent line apply to no robot (2.1).
         self._group = _Group()
         self._sitemaps: dict[str, None] = {}
         self._notes: dict[str, None] = {}
@@ -112,14 +113,14 @@ class _Reading:
         if len(self._notes) < MAX_NOTES:
             self._notes[text[:MAX_NOTE_CHARACTERS]] = None
 
-    def take(self, line: bytes, number: int) -> None:
+    def add_line(self, line: bytes, number: int) -> None:
         line = line.partition(b"#")[0]
         if len(line) > MAX_LINE_BYTES:
             self.note(f"a line has more than {MAX_LINE_BYTES} bytes and is cut there")
             line = line[:MAX_LINE_BYTES]
         name, colon, value = line.partition(b":")
         if not colon:
-            # `Disallow /x` is read too, as Google does, but a sentence of more words is a sentence.
+            # `Disallow /x` is accepted too, as by Google. A line of more words is text.
             words = name.split()
             if len(words) != 2:
                 return
@@ -134,13 +135,13 @@ class _Reading:
             self._take_delay(value)
         elif field == _SITEMAP:
             self._take_sitemap(value)
-        # All others, and the two above, neither end nor split a group (2.2.4).
+        # All other fields, and the two above, neither end nor split a group (2.2.4).
 
     def _take_agent(self, value: bytes) -> None:
         if self._group.has_rules or not self._groups:
             self._group = _Group()
             self._groups.append(self._group)
-        # The whole token, whatever its case; `Shoal/1.0` and `Shoal Crawler` name it too, `Shoal-Images` does not.
+        # The whole token in any case; `Shoal/1.0` and `Shoal Crawler` match, too, but `Shoal-Images` does not.
         first = value.split(maxsplit=1)[:1]
         name = first[0].partition(b"/")[0].lower() if first else b""
         if first == [b"*"]:
@@ -169,7 +170,7 @@ class _Reading:
         (self._group.allow if allow else self._group.disallow).append((path, number))
 
     def _take_delay(self, value: bytes) -> None:
-        # Only what holds for us is worth a note, and that is known when all groups are: None stands for "no number".
+        # Only a group that applies to us gets a note, and all groups must be known first: None is an invalid number.
         self._group.delays.append(float(value) if _DELAY.match(value) else None)
 
     def _take_sitemap(self, value: bytes) -> None:
@@ -180,7 +181,7 @@ class _Reading:
             self.note(f"sitemaps after the first {MAX_SITEMAPS}, or longer than {MAX_URL_BYTES}, are ignored")
 
     def result(self) -> StoredRules:
-        """All groups of our token as one; without any, those of `*` (2.2.1)."""
+        """Merge all groups of our token, or those of `*` if there are none (2.2.1)."""
         longest = max((group.ours for group in self._groups), default=0)
         groups = [group for group in self._groups if group.ours == longest] if longest else []
         groups = groups or [group for group in self._groups if group.everybody]
@@ -201,7 +202,7 @@ class _Reading:
         )
 
     def _delay(self, delays: list[float | None]) -> float:
-        """The largest of the merged group; Crawl-delay is not in the RFC, so the longest one is used."""
+        """The largest Crawl-delay of the merged group. The RFC does not define it, so the longest delay is used."""
         numbers = [delay for delay in delays if delay is not None]
         if len(numbers) < len(delays):
             self.note("a Crawl-delay is ignored: it is not a number of seconds")
@@ -212,7 +213,7 @@ class _Reading:
 
 
 def _first_lines(rules: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:
-    """Each path once, with the line where it stands first."""
+    """Each path once, with the line of its first occurrence."""
     lines: dict[bytes, int] = {}
     for path, line in rules:
         lines.setdefault(path, line)

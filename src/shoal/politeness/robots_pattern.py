@@ -45,7 +45,7 @@ def spell(text: str, *, in_query: bool = False) -> str:
     False
     """
     if not text.isascii():
-        # Links may carry half a surrogate pair; it is octets like any others.
+        # Links may contain half of a surrogate pair, which is encoded like any other character.
         text = text.encode("utf-8", "surrogatepass").decode("latin-1")
     return _spell_octets(text, in_query)
 
@@ -59,7 +59,7 @@ def _spell_octets(text: str, in_query: bool) -> str:
 
 
 def _decode(text: str, encoded: dict[str, str]) -> str:
-    """One level of percent-encoding away. A `%` without two digits is itself, the same as `%25`."""
+    """Remove one level of percent-encoding. A `%` without two digits stays, and equals `%25`."""
     if "%" not in text:
         return text
     first, *parts = text.split("%")
@@ -69,12 +69,12 @@ def _decode(text: str, encoded: dict[str, str]) -> str:
 
 
 def octets(symbols: str) -> int:
-    """How many octets the symbols have when all that can be encoded is: the measure of 2.2.2."""
+    """The number of octets when every symbol that can be encoded is encoded: the measure of 2.2.2."""
     return sum(1 if symbol in _SINGLE else 3 for symbol in symbols)
 
 
 class Pattern:
-    """The path of one rule, ready to match. `specificity` decides which of several matching rules holds."""
+    """The path of one rule, ready to match. `specificity` decides which of several matching rules applies."""
 
     __slots__ = ("_last", "_pieces", "anchored", "head", "specificity", "stars")
 
@@ -82,13 +82,13 @@ class Pattern:
         text = rule.decode("latin-1")
         # Only a final `$` is special (2.2.3); `%24` and `%2A` are decoded after this, and so stay literal.
         self.anchored = text.endswith("$")
-        head, *rest = (text[:-1] if self.anchored else text).split("*")
+        head, *tail = (text[:-1] if self.anchored else text).split("*")
         self.head = _spell_octets(head, False)
-        self.stars = len(rest)
+        self.stars = len(tail)
         self.specificity = octets(self.head) + self.stars + self.anchored
         pieces: list[tuple[str, str]] = []
         in_query = "?" in head
-        for piece in rest:
+        for piece in tail:
             as_query = _spell_octets(piece, True)
             as_path = as_query if in_query else _spell_octets(piece, False)
             in_query = in_query or "?" in piece
@@ -106,8 +106,8 @@ class Pattern:
     def matches(self, text: str, query_at: int) -> bool:
         """Whether the rule matches these symbols, whose query starts at `query_at` (their length if there is none).
 
-        Taking the first place for each piece is enough: if any choice of places matches, that one does. So the position
-        only moves forward, and the cost is the length of the rule plus that of the text, however many `*` there are.
+        Taking the first occurrence of each piece is enough: if any choice of occurrences matches, this one does. So the
+        position only moves forward, and the cost is the length of the rule plus that of the text, regardless of `*`.
         """
         if not text.startswith(self.head):
             return False
@@ -128,9 +128,9 @@ class Pattern:
 def _after(text: str, as_path: str, as_query: str, at: int, query_at: int) -> int:
     """Where the first match of a piece ends, or -1.
 
-    A piece with two spellings is looked for as the path spells it only where it starts in the path: `%3D` is spelled
-    there as `=` is in the query. The query's spelling is found in the query alone, so that a search of the path that
-    fails either ends the match or moves on into the query, and the path is not searched again.
+    If a piece has two spellings, the path's spelling is searched for only where the piece starts in the path: `%3D` is
+    spelled there as `=` is in the query. The query's spelling occurs in the query alone. So a failed search of the path
+    either ends the match or continues in the query, and the path is not searched again.
     """
     length = len(as_path)
     if as_path != as_query:

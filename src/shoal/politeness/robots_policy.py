@@ -57,12 +57,12 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
     if status == 304 and has_copy:
         return Meaning.UNCHANGED
     if status in REDIRECTS:
-        # 2.3.1.2: five at least are followed, and after them the file may be taken as unavailable.
+        # 2.3.1.2: at least five redirects are followed; after them, the file may be treated as unavailable.
         return Meaning.REDIRECT if hops < MAX_HOPS else Meaning.UNAVAILABLE
     if 400 <= status <= 499 and status != 429:
         return Meaning.UNAVAILABLE
-    # 5xx closes the host (2.3.1.4). 429 is a server that has no time, not one without a robots.txt. What HTTP has no
-    # meaning for (999, an unexpected 304) does not allow anything either.
+    # 5xx closes the host (2.3.1.4). 429 means that the server is busy, not that it has no robots.txt. A status without
+    # a meaning in HTTP (999, an unexpected 304) does not allow anything either.
     return Meaning.UNREACHABLE
 
 
@@ -133,21 +133,21 @@ def settle(
 
 
 class Standing(NamedTuple):
-    """What holds now. Without `rules`, robots.txt is to be fetched before any page."""
+    """The rules that apply now. If `rules` is None, robots.txt must be fetched before any page."""
 
     rules: Rules | None
     fetch: bool
 
 
 def standing(copy: RobotsCopy | None, *, token: str, now: float, unreachable: bool = False) -> Standing:
-    """Which rules hold now, and whether robots.txt is to be fetched. `unreachable`: the last attempt had that verdict.
+    """The rules that apply now, and whether to fetch robots.txt. `unreachable`: the last attempt had that verdict.
 
-    A copy that was read for another product token says nothing about ours. When to try an unreachable robots.txt again
-    is the host's back-off.
+    A copy that was parsed for another product token does not apply to ours. The host's back-off decides when an
+    unreachable robots.txt is requested again.
     """
     if copy is not None and copy.rules.token in ("", token):
         age = now - copy.confirmed_at
-        # A copy from the future is from a clock that was set back: its age is unknown, so it is fetched again.
+        # A copy from the future means that the clock was set back: its age is unknown, so robots.txt is fetched again.
         if -_CLOCK_SECONDS <= age < FRESH_SECONDS:
             return Standing(copy.rules, fetch=False)
         if unreachable and age < UNREACHABLE_SECONDS:
@@ -156,5 +156,5 @@ def standing(copy: RobotsCopy | None, *, token: str, now: float, unreachable: bo
 
 
 def _validator(value: str) -> str:
-    """An ETag or date goes back to the server as it came, unless it is absurdly long or no header's text."""
+    """The ETag or date to send back to the server, unchanged; '' if it is too long or not printable."""
     return value if len(value) <= MAX_VALIDATOR_CHARACTERS and value.isprintable() else ""

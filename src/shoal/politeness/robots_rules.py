@@ -14,16 +14,16 @@ from shoal.errors import StoreCorrupt
 from shoal.politeness.robots_pattern import Pattern, spell
 from shoal.urls.canonical import MAX_URL_BYTES
 
-# 2.5 requires at least this; the rest is not read.
+# 2.5 requires at least this limit; the rest of a longer file is not read.
 MAX_BYTES = 500 * 1024
-# A longer line is cut, as Google's parser does. A URL of Shoal has half of it, so no rule that can match is changed.
+# A longer line is cut, as in Google's parser. A URL in Shoal has at most half of it: no rule that can match is changed.
 MAX_LINE_BYTES = 2083 * 8 - 1
 MAX_CRAWL_DELAY_SECONDS = 300.0
 MAX_SITEMAPS = 1000
 MAX_NOTES = 10
 MAX_NOTE_CHARACTERS = 200
 MAX_GROUP_CHARACTERS = 80
-# What a file within MAX_BYTES becomes, with room for octets that UTF-8 spells in three.
+# The rules of a file within MAX_BYTES, with room for octets that take three bytes in UTF-8.
 MAX_PACKED_BYTES = 4 * MAX_BYTES
 FORM_VERSION = 1
 
@@ -33,7 +33,7 @@ _Note = Annotated[str, msgspec.Meta(max_length=MAX_NOTE_CHARACTERS)]
 
 
 class StoredRules(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The rules as the store keeps them: the group that holds for us, not the file."""
+    """The rules as the store keeps them: the group that applies to us, not the file."""
 
     version: int
     token: str
@@ -71,7 +71,7 @@ class RobotsRule(NamedTuple):
 
 
 class Rules:
-    """What one robots.txt allows the robot `token`. `crawl_delay_seconds` is 0 where it names none."""
+    """The rules of one robots.txt for the robot `token`. `crawl_delay_seconds` is 0 if it has no Crawl-delay."""
 
     __slots__ = ("_kept", "_lengths", "_prefixes", "_wild")
 
@@ -79,7 +79,7 @@ class Rules:
         self._kept = kept
         rules = [(Pattern(path), False) for path in kept.disallow]
         rules += [(pattern, True) for path in kept.allow for pattern in _patterns(path, allow=True)]
-        # Prefixes, nearly all rules of nearly all files, are looked up; the rest is tried, the most specific first.
+        # Prefixes, nearly all rules of nearly all files, are looked up; other rules are tried, the most specific first.
         self._prefixes: dict[str, tuple[int, bool]] = {}
         wild: list[tuple[Pattern, bool]] = []
         for pattern, allow in rules:
@@ -99,7 +99,7 @@ class Rules:
 
     @property
     def token(self) -> str:
-        """The robot they were read for; empty where they hold for any."""
+        """The robot that the rules were parsed for; empty if they apply to any robot."""
         return self._kept.token
 
     @property
@@ -108,7 +108,7 @@ class Rules:
 
     @property
     def sitemaps(self) -> tuple[str, ...]:
-        """As written, relative ones too. Foreign text: resolve it, then check scope and address as for any link."""
+        """Sitemaps as written, also relative URLs. Untrusted: resolve, then check scope and address as for any link."""
         return self._kept.sitemaps
 
     @property
@@ -124,7 +124,7 @@ class Rules:
             text = "/" + text
         if text == "/robots.txt":
             return True  # always (2.2.2)
-        # The longest prefix has the most octets; among others the first match has, since they are in that order.
+        # The longest prefix has the most octets. The other rules are sorted by octets, so their first match decides.
         best, allowed = -1, True
         size = len(text)
         for length in self._lengths:
@@ -144,7 +144,7 @@ class Rules:
     def deciding_rule(self, path_and_query: str) -> RobotsRule | None:
         """The line of robots.txt that decides about a URL; None if no rule matches, which allows it.
 
-        For people who want to know why: it tries every rule, and `allows` does not.
+        Used for explanations: unlike `allows`, it tries every rule.
         """
         text = spell(path_and_query.partition("#")[0])
         text = text if text.startswith("/") else "/" + text
@@ -176,7 +176,7 @@ class Rules:
 
     @classmethod
     def unpack(cls, data: bytes) -> Rules:
-        """The rules that `pack` made. Nothing in them is trusted: what is not in that form is StoreCorrupt."""
+        """The rules that `pack` made. The data is not trusted: any other form raises StoreCorrupt."""
         try:
             if len(data) > MAX_PACKED_BYTES:
                 raise ValueError(f"{len(data)} bytes")
@@ -193,17 +193,17 @@ class Rules:
 
 
 def _patterns(path: bytes, allow: bool) -> list[Pattern]:
-    """What one rule matches."""
+    """The patterns of one rule."""
     patterns = [Pattern(path)]
     folder, slash, name = path.rpartition(b"/")
     if allow and slash and name in (b"index.html", b"index.htm"):
-        # Google's reading, and one of the public vectors: a rule that allows /a/index.html also allows /a/.
+        # As in Google's parser and one of the public test vectors, a rule that allows /a/index.html also allows /a/.
         patterns.append(Pattern(folder + b"/$"))
     return patterns
 
 
 def of_paths(token: str = "", *, disallow: tuple[bytes, ...] = ()) -> Rules:
-    """Rules that no file was read for."""
+    """Rules that do not come from a file."""
     return Rules(StoredRules(FORM_VERSION, token, disallow, (), 0.0, (), ()))
 
 

@@ -52,10 +52,10 @@ def product_token(user_agent: str) -> str:
 def whole_agent(user_agent: str) -> str:
     """A User-Agent header in the form in which `parse` matches all of it, and not only one product token.
 
-    A group then holds for us if its name starts a word anywhere in the header, and the longest such name decides. This
-    is what Scrapy's parser does.
+    A group then applies to us if its name starts a word anywhere in the header, and the longest such name decides.
+    Scrapy's parser does the same.
     """
-    text = "".join(mark if mark.isprintable() else " " for mark in user_agent).lower()
+    text = "".join(character if character.isprintable() else " " for character in user_agent).lower()
     if len(text) > _MAX_AGENT_CHARACTERS:
         text = re.sub(r"/[\w.]+", "", _URL.sub(" ", text))
     text = " ".join(text.split())[:_MAX_AGENT_CHARACTERS].strip()

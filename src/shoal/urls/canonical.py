@@ -14,7 +14,7 @@ import ada_url
 from shoal.errors import InvalidUrl
 
 MAX_URL_BYTES = 8192
-# A name of the DNS has at most 253, a port five more.
+# A DNS name has at most 253 characters, a port at most five more.
 MAX_HOST_BYTES = 260
 SCHEMES = ("http", "https", "ftp")
 
@@ -53,16 +53,17 @@ def canonical(url: str) -> Target:
     if not isinstance(url, str):
         raise InvalidUrl(f"A URL must be text, not {type(url).__name__}: pass a str.")
     if len(url) > MAX_URL_BYTES or "\0" in url:
-        raise InvalidUrl(_why(url))
-    # No site ends before its eighth letter but one of FTP, whose path then begins a folder later.
+        raise InvalidUrl(_reason(url))
+    # Scheme and host have at least 8 characters, except in an FTP URL with a host of one letter. There, `slash` is the
+    # slash after the first folder.
     slash = url.find("/", 8)
     if slash > 0 and _PLAIN.fullmatch(url, slash) and _is_canonical(url[:slash]):
-        # Visits from the store are written so, and to parse them takes five times as long.
+        # Visits from the store have this form, and parsing them would take five times as long.
         return parts_of(url)
     try:
         href: str = ada_url.normalize_url(url)
     except (ValueError, UnicodeError):
-        raise InvalidUrl(_why(url)) from None
+        raise InvalidUrl(_reason(url)) from None
     mark = href.find("#")
     return parts_of(href if mark < 0 else href[:mark])
 
@@ -77,12 +78,12 @@ def _is_canonical(site: str) -> bool:
 
 
 def parts_of(href: str) -> Target:
-    """The parts of a URL that the parser has spelled already, as the links of a page are; without a fragment."""
+    """The parts of a URL without a fragment that the parser has already normalised, e.g. a link of a page."""
     scheme, separator, after = href.partition("://")
     if not separator or scheme not in SCHEMES:
         raise InvalidUrl(f"{_shown(href)} has an unsupported scheme: use {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}.")
     if len(href) > MAX_URL_BYTES:
-        raise InvalidUrl(_why(href))
+        raise InvalidUrl(_reason(href))
     slash = after.find("/")
     authority = after[:slash]
     host = _host(authority)
@@ -107,7 +108,7 @@ def resolve_header(base: str, location: str) -> Target | None:
 
 
 def _host(authority: str) -> str:
-    """The unit of politeness: no user, no final dot, no port of the web."""
+    """The host, as the unit of politeness: without user, final dot, and default port of http or https."""
     host = authority.rpartition("@")[2]
     for port in _WEB_PORTS:
         if host.endswith(port) and not host.endswith("]" + port[1:]):
@@ -123,12 +124,12 @@ def rebuild(scheme: str, host: str, rest: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """A URL as far as an error message should show it."""
+    """A URL as error messages show it, truncated."""
     text = url if len(url) <= 80 else url[:77] + "..."
     return repr(text)
 
 
-def _why(url: str) -> str:
+def _reason(url: str) -> str:
     if len(url) > MAX_URL_BYTES:
         return f"{_shown(url)} has {len(url)} characters: the limit is {MAX_URL_BYTES}."
     if "\0" in url:

@@ -34,12 +34,12 @@ def fingerprint(bits: int, url: str, seed: int, method: str = "GET", body: bytes
 
 
 def pass_mark(number: int) -> bytes:
-    """What stands for the body of a visit that is made once in each pass over a crawl: no request has such a one."""
+    """A marker in place of the body, for a visit that is made once in each pass over a crawl. No request has it."""
     return b"\0pass %d" % number
 
 
 def variant_mark(variant: str, body: bytes) -> bytes:
-    """What stands for the body of a visit that is made although the crawl has made the same request before."""
+    """A marker in place of the body, for a visit that is made although the crawl has made the same request before."""
     return b"\0variant %s\n%s" % (variant.encode(), body)
 
 

@@ -17,7 +17,7 @@ from shoal.urls.canonical import Target
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
-# Reasons are counted in the store by their text: short, and no more of them than there are rules.
+# The store counts reasons by their text: they are short, and there are no more reasons than rules.
 OUTSIDE = {kind: f"scope: other {kind}" for kind in SCOPES}
 NOT_ALLOWED = "scope: no allow pattern"
 _SHOWN = 60
@@ -36,7 +36,7 @@ def _suffixes() -> PublicSuffixList:
 
 
 def registrable_domain(name: str) -> str:
-    """The registered part of a host name, '' when it has none: `www.a.co.uk` is of `a.co.uk`."""
+    """The registered part of a host name, '' if it has none: `a.co.uk` for `www.a.co.uk`."""
     if not name or name.startswith("."):
         return ""
     try:
@@ -46,13 +46,13 @@ def registrable_domain(name: str) -> str:
 
 
 def domain_of(host: str) -> str:
-    """What a crawl of a domain goes by: the registrable domain, or the name itself where there is none (addresses)."""
+    """The domain of a host for the scope `domain`: its registrable domain, or the name itself (e.g. of addresses)."""
     name = host
     if host.startswith("["):
         name = host.partition("]")[0] + "]"
     elif ":" in host:
         name = host.partition(":")[0]
-    # A host that ends in a number is an address, as the URL standard has it.
+    # A host that ends in a number is an address according to the URL standard.
     if name.startswith("[") or name.rpartition(".")[2].isdigit():
         return name
     return registrable_domain(name) or name
@@ -61,9 +61,10 @@ def domain_of(host: str) -> str:
 class Scope:
     """The rules of one crawl, built once and never changed.
 
-    `kind` says how far from the seeds: the same host; the same registrable domain with all its hosts and ports; below
-    the seeds' paths; or anywhere. A URL is out if it matches a `deny` pattern or ends in one of `deny_extensions`,
-    and, when there are `allow` patterns, if it matches none of them. Patterns are searched for in the whole URL.
+    `kind` is the area around the seeds: the same host; the same registrable domain with all its hosts and ports; below
+    the seeds' paths; or anywhere. A URL is out of scope if it matches a `deny` pattern or ends in one of
+    `deny_extensions`, and, if there are `allow` patterns, if it matches none of them. Patterns are searched for in the
+    whole URL.
     """
 
     __slots__ = (
@@ -73,8 +74,8 @@ class Scope:
         "_extensions",
         "_known",
         "_outside",
-        "_places",
         "_prefixes",
+        "_seed_names",
         "kind",
     )
 
@@ -91,13 +92,13 @@ class Scope:
             raise InvalidLimit(f"scope is {kind!r}: it must be one of {', '.join(SCOPES)}.")
         self.kind = kind
         self._outside = OUTSIDE[kind]
-        self._places: frozenset[str] = frozenset()
+        self._seed_names: frozenset[str] = frozenset()
         self._prefixes: dict[str, _Prefixes] = {}
         self._known: dict[str, bool] = {}
         if kind == "host":
-            self._places = frozenset(seed.host for seed in seeds)
+            self._seed_names = frozenset(seed.host for seed in seeds)
         elif kind == "domain":
-            self._places = frozenset(domain_of(seed.host) for seed in seeds)
+            self._seed_names = frozenset(domain_of(seed.host) for seed in seeds)
         elif kind == "prefix":
             self._prefixes = _prefixes(seeds)
         self._allow = _compiled("allow", allow)[0]
@@ -108,12 +109,12 @@ class Scope:
         """'' when the URL is in scope, else the reason why not.
 
         A seed is given explicitly, so it needs no allow pattern: it may be only the way to allowed pages.
-        `page_host` is where the link was found: that page is in the crawl, perhaps since a seed led to it from another
-        host, and so is the rest of its host or domain.
+        `page_host` is the host of the page that has the link. That page is in the crawl, perhaps because a seed on
+        another host led to it, so the rest of its host or domain is in scope, too.
         """
         kind = self.kind
         if kind == "host":
-            if target.host != page_host and target.host not in self._places:
+            if target.host != page_host and target.host not in self._seed_names:
                 return self._outside
         elif kind == "domain":
             if not self._in_domain(target.host) and (not page_host or domain_of(target.host) != domain_of(page_host)):
@@ -136,9 +137,9 @@ class Scope:
         known = self._known.get(host)
         if known is None:
             if len(self._known) >= _REMEMBERED:
-                # A crawl of endless subdomains must not fill the memory; asking again costs some microseconds.
+                # A crawl of endless subdomains must not fill the memory; to compute a domain again takes microseconds.
                 self._known.clear()
-            known = self._known[host] = domain_of(host) in self._places
+            known = self._known[host] = domain_of(host) in self._seed_names
         return known
 
     def _below(self, target: Target) -> bool:
@@ -147,7 +148,7 @@ class Scope:
             return False
         prefixes, lengths = known
         rest = _rest(target)
-        # A prefix without a final slash is one page and what is below it: /docs is not /docs2.
+        # A prefix without a final slash covers one page and the paths below it: /docs does not cover /docs2.
         return any(
             rest[:length] in prefixes and (rest[length - 1] == "/" or rest[length : length + 1] in ("", "/", "?"))
             for length in lengths
@@ -155,7 +156,7 @@ class Scope:
 
 
 def _rest(target: Target) -> str:
-    """Path and query, of targets that carry their whole URL too."""
+    """The path and query, also of a target whose `rest` is the whole URL."""
     if not target.whole:
         return target.rest
     after = target.url.partition("://")[2]
@@ -163,9 +164,9 @@ def _rest(target: Target) -> str:
 
 
 def _prefixes(seeds: Iterable[Target]) -> dict[str, _Prefixes]:
-    """By host, the paths that are covered and their lengths; http and https are one. A file's prefix is its folder.
+    """By host, the covered paths and their lengths, for http and https alike. The prefix of a file is its folder.
 
-    /docs/ and /docs cover what is below docs, /docs/index.html what is below /docs/.
+    /docs/ and /docs cover the paths below docs, /docs/index.html the paths below /docs/.
     """
     by_host: dict[str, set[str]] = {}
     for seed in seeds:
@@ -188,7 +189,7 @@ def _ending(target: Target) -> str:
 
 
 def _compiled(which: str, patterns: Iterable[str]) -> tuple[Any, tuple[str, ...]]:
-    """All patterns of a kind as one automaton, None when there are none; and how reasons show each of them."""
+    """All patterns of a kind as one automaton (None if there are none), and each pattern as reasons show it."""
     patterns = tuple(patterns)
     if not patterns:
         return None, ()
@@ -198,23 +199,23 @@ def _compiled(which: str, patterns: Iterable[str]) -> tuple[Any, tuple[str, ...]
     size = 0
     options = re2.Options()
     options.log_errors = False
-    together = re2.Set.SearchSet(options)
+    pattern_set = re2.Set.SearchSet(options)
     for pattern in patterns:
         text = repr(pattern)
         try:
             size += re2.compile(pattern, options).programsize
             if size <= _MAX_PROGRAM:
-                together.Add(pattern)
+                pattern_set.Add(pattern)
         except (re2.error, TypeError, ValueError) as error:
             raise InvalidLimit(f"{which} pattern {text} does not compile: {_reason(error)}.") from None
         if size > _MAX_PROGRAM:
             raise InvalidLimit(f"The {which} patterns are too large together: the limit is reached at {text:.80}.")
         shown.append(pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "...")
     try:
-        together.Compile()
+        pattern_set.Compile()
     except (re2.error, MemoryError, RuntimeError, ValueError) as error:
         raise InvalidLimit(f"The {which} patterns are too large together: {_reason(error)}.") from None
-    return together, tuple(shown)
+    return pattern_set, tuple(shown)
 
 
 def _reason(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 Owns the rules that recognize a trap by the spelling of its URLs, and the memory of a crawl that the other rules need:
 parameters in another order, endless subdomains. Pure except for that memory, which is bounded; time is an argument. The
-rules miss some traps rather than skip a real page: limits on depth and on pages per host end the crawl of the others.
+rules miss some traps rather than skip a real page: limits on depth and on pages per host end the crawl of such traps.
 An ordinary link costs about a microsecond.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from shoal.urls.canonical import Target
 from shoal.urls.scope import domain_of
 
-# Reasons are counted by their text: these are all.
+# All reasons. The store counts them by their text.
 LENGTH = "trap: length"
 DEPTH = "trap: depth"
 REPETITION = "trap: repetition"
@@ -28,7 +28,7 @@ LINKS = "trap: links per page"
 
 MAX_LENGTH = 2000
 MAX_SEGMENTS = 20
-# In a row, and anywhere in the path.
+# How often a run of segments may repeat in a row, and how often one segment may occur anywhere in the path.
 MAX_RUNS = 2
 MAX_SAME_SEGMENTS = 4
 MAX_PARAMETERS = 30
@@ -38,18 +38,19 @@ FIRST_YEAR = 1990
 YEARS_AHEAD = 2
 _REMEMBERED = 100_000
 _YEAR_SECONDS = 365.2425 * 86400
-# http: and the empty segment behind it.
+# The slashes of http://.
 _SLASHES = 2
 
-# Where a year may stand, perhaps with its month: 2031, 2031-05, 2031/5, 203105, 20310517. Only from 1800 to 2199, where
-# an endless calendar begins: other numbers of four digits are ids. Those of the years that nearly all dates have are
-# left out, since this is tried on every link.
+# A year, perhaps with its month: 2031, 2031-05, 2031/5, 203105, 20310517. Only from 1800 to 2199, where an endless
+# calendar begins: other numbers of four digits are ids. The years of nearly all dates, 1990 to 2028, are left out,
+# because this pattern is tried on every link.
 _YEAR = re.compile(
     r"[/=_](18[0-9]{2}|19[0-8][0-9]|20(?:29|[3-9][0-9])|21[0-9]{2})"
     r"(?:([-/])(?:(0[1-9]|1[0-2])|([1-9]))(?:\2(?:0?[1-9]|[12][0-9]|3[01]))?|((?:0[1-9]|1[0-2])(?:[0-3][0-9])?))?"
     r"(?=[/&?;T#]|$)"
 )
-# Words of calendars, whole: a holiday has no `day`. Those of the second kind also head what is older than the web.
+# Whole words of calendars: `holiday` does not match `day`. The words of the inner group also occur in URLs of pages
+# about the time before the web.
 _WORD = re.compile(
     r"[/?&_.=-](?:(?:mini)?cal(?:endar|endars)?|kalender|calendrier|calendario|agenda|schedule|bookings?|availability"
     r"|(events?|months?|years?|weeks?|days?|dates?|jahr|monat|datum|mois|annee|fecha|mes))(?=[/?&_.=-]|$)",
@@ -60,7 +61,8 @@ _WORD = re.compile(
 class Permutations:
     """Known queries, regardless of the order of their parameters: only the first order that was found is visited.
 
-    To sort them in the URL would be simpler, and wrong for the few servers that read them in order or have signed them.
+    Sorting the parameters in the URL would be simpler, but wrong for the few servers that depend on their order or
+    have signed them.
     """
 
     def __init__(self, most: int = _REMEMBERED) -> None:
@@ -70,25 +72,25 @@ class Permutations:
 
     def verdict(self, url: str) -> str:
         path, _, query = url.partition("?")
-        key, mine = hash((path, *sorted(query.split("&")))), hash(url)
+        key, url_hash = hash((path, *sorted(query.split("&")))), hash(url)
         known = self._young.get(key)
         if known is None:
             known = self._old.get(key)
         if known is None:
             if len(self._young) >= self._most:
                 self._old, self._young = self._young, {}
-            self._young[key] = mine
+            self._young[key] = url_hash
             return ""
-        return "" if known == mine else PERMUTATION
+        return "" if known == url_hash else PERMUTATION
 
     def clear(self) -> None:
         self._young, self._old = {}, {}
 
 
 class DomainHosts:
-    """Known hosts of a crawl, by domain: beyond `most` hosts of one domain, no further ones are visited.
+    """Known hosts of a crawl, by domain: beyond `most` hosts of one domain, no further hosts are visited.
 
-    For crawls that go to other hosts. Each worker counts for itself.
+    For crawls that visit several hosts. Each worker counts for itself.
     """
 
     def __init__(self, most: int = MAX_HOSTS) -> None:
@@ -121,7 +123,7 @@ class Traps:
             for name in drop_parameters
             if name.strip("*")
         )
-        # The names that never match keep a crawl without any of them simple.
+        # Without names, a pattern that never matches.
         names = names or "(?!)"
         self._find = re.compile(rf"[?&;](?:{names})(?=[=&;/?]|$)", re.IGNORECASE).search
         self._parameter = re.compile(rf"(?:{names})(?:=|$)", re.IGNORECASE).match
@@ -138,45 +140,46 @@ class Traps:
         return f"{path}?{query}" if query else path
 
     def verdict(self, target: Target, *, now: float) -> str:
-        """'' for a URL to visit, else why not. `now` is in seconds since 1970."""
+        """'' for a URL to visit, else the reason to skip it. `now` is in seconds since 1970."""
         url = target.url
         if len(url) > MAX_LENGTH:
             return LENGTH
-        if url.count("/") > _SLASHES + 2 and (reason := _path(url)):
+        if url.count("/") > _SLASHES + 2 and (reason := _check_path(url)):
             return reason
         year = _YEAR.search(url)
         if year is not None and _is_endless(url, year, now):
             return CALENDAR
         if "&" in url:
-            return _query(url) or self._permutations.verdict(url)
+            return _check_query(url) or self._permutations.verdict(url)
         return ""
 
     def forget(self) -> None:
-        """What was met may have to be met again."""
+        """Forget the known queries: their links may have to be added again."""
         self._permutations.clear()
 
 
-def _path(url: str) -> str:
+def _check_path(url: str) -> str:
     mark = url.find("?")
     if mark >= 0:
         url = url[:mark]
     if url[-1] == "/":
         url = url[:-1]
     end = url.rfind("/")
-    # Links of a site share their folders: one that was judged needs no second look for a page that is not named in it.
+    # Links of a site share folders: if the last segment does not occur in its folder, the cached verdict on the folder
+    # applies.
     if url.find(url[end:], 0, end) < 0:
-        return _folder(url[:end])
-    return _circle(url.split("/")[3:])
+        return _check_folder(url[:end])
+    return _check_segments(url.split("/")[3:])
 
 
 @functools.lru_cache(maxsize=20_000)
-def _folder(url: str) -> str:
+def _check_folder(url: str) -> str:
     segments = url.split("/")[3:]
-    return DEPTH if len(segments) >= MAX_SEGMENTS else _circle(segments)
+    return DEPTH if len(segments) >= MAX_SEGMENTS else _check_segments(segments)
 
 
-def _circle(segments: list[str]) -> str:
-    """Whether a path is too deep, or goes round."""
+def _check_segments(segments: list[str]) -> str:
+    """The reason if a path is too deep or repeats itself, else ''."""
     count = len(segments)
     if count > MAX_SEGMENTS:
         return DEPTH
@@ -189,7 +192,7 @@ def _circle(segments: list[str]) -> str:
         for at in range(count - size):
             # A run that equals the one before it: each of its segments equals the one `size` before.
             run = run + 1 if segments[at] == segments[at + size] else 0
-            # /11/11/11 is a date or a place on a map.
+            # /11/11/11 is a date or a position on a map.
             if run >= size * MAX_RUNS and not all(segment.isdigit() for segment in segments[at : at + size]):
                 return REPETITION
     return ""
@@ -204,7 +207,7 @@ def _is_endless(url: str, match: re.Match[str] | None, now: float) -> bool:
             month = match[2] or match[5]
             if year > last and (match[3] or word is not None):
                 return True
-            # History has dates, too: only what calls itself a calendar has none before the web.
+            # Pages about history have such dates, too: before the web, only the URL of a calendar is a trap.
             if year < FIRST_YEAR and word is not None and month and _is_calendar(url):
                 return True
         match = _YEAR.search(url, match.end())
@@ -215,7 +218,7 @@ def _is_calendar(url: str) -> bool:
     return any(word[1] is None for word in _WORD.finditer(url))
 
 
-def _query(url: str) -> str:
+def _check_query(url: str) -> str:
     parameters = url.partition("?")[2].split("&")
     if len(parameters) > MAX_PARAMETERS:
         return PARAMETERS
