@@ -38,8 +38,8 @@ __all__ = [
     "crawl",
 ]
 
-# The others are in shoal.model.
-_HOMES = {
+# The modules of names; all other names are in shoal.model.
+_MODULES = {
     "AsyncClient": "client", "Client": "client",
     "Coordinator": "python.coordinator", "Done": "frontier", "Follow": "spider",
     "Frontier": "frontier", "Host": "frontier", "Page": "spider", "Spider": "spider", "Store": "store",
@@ -51,4 +51,4 @@ def __getattr__(name: str) -> Any:
     """Names are imported on first use: `shoal --help` and a supervisor need none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"shoal.{_HOMES.get(name, 'model')}"), name)
+    return getattr(importlib.import_module(f"shoal.{_MODULES.get(name, 'model')}"), name)

@@ -82,7 +82,7 @@ class StoreCorrupt(StoreError):
 
 
 class FetchError(ShoalError):
-    """`fault` is a value of shoal.politeness.backoff.Fault; `reason` is a short text out of few: it is counted."""
+    """`fault` is a value of shoal.politeness.backoff.Fault; `reason` is one of a few short texts: it is counted."""
 
     def __init__(self, message: str, *, fault: str, reason: str = "") -> None:
         super().__init__(message)

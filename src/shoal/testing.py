@@ -8,7 +8,7 @@
         assert result.follows[0].url == "https://books.example/page-2.html"
 
 Save a page with `shoal fetch URL --body > books.html`. The spider is called as a worker calls it: items are checked and
-become dicts, and an exception is raised as it is in the spider.
+become dicts, and an exception of the spider is raised unchanged.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def run_spider(
     page      a file, or the body itself as bytes
     url       the page's URL, to which links are relative
     callback  the method, by its name
-    data      what the follow-up to this page carried, as `page.data`
-    arguments what `-a` passes to a crawl with this spider
-    headers   headers of the response. Without a Content-Type, the file's ending decides; bytes are HTML
+    data      the data of the `Follow` that led to this page, as `page.data`
+    arguments the arguments that `-a` passes to a crawl with this spider
+    headers   headers of the response. Without a Content-Type, the file's extension decides; bytes are HTML
     """
     if isinstance(page, bytes):
         body, guessed = page, "text/html"
@@ -56,9 +56,9 @@ def run_spider(
         except OSError as error:
             raise InvalidInput(f"The saved page {path} cannot be read: {error.strerror}.") from None
         guessed = mimetypes.guess_type(path.name)[0] or "text/html"
-    named = {name.lower(): value for name, value in (headers or {}).items()}
+    by_name = {name.lower(): value for name, value in (headers or {}).items()}
     response = Response(
-        url=canonical(url).url, status=status, headers=tuple({"content-type": guessed, **named}.items()), body=body
+        url=canonical(url).url, status=status, headers=tuple({"content-type": guessed, **by_name}.items()), body=body
     )
     if not hasattr(spider, callback) or not inspect.isroutine(getattr(spider, callback)):
         name = spider.__name__ if isinstance(spider, type) else type(spider).__name__

@@ -47,7 +47,7 @@ def test_a_reader_sees_no_incomplete_line(length: int) -> None:
         if number % 50 == 49:
             data += drain(reader)
     # What is left of the last line that was begun comes before anything new.
-    while writer._rest:
+    while writer._unsent:
         writer._send()
         data += drain(reader)
     assert {len(line.partition(b":")[2]) for line in data.splitlines()} == {length}

@@ -15,7 +15,7 @@ from shoal.client.connection import ApiConnection, JsonObject
 class Client(ApiConnection):
     """One connection, kept open between calls. Threads may share it. The default token is $SHOAL_TOKEN.
 
-    SHOAL_TOKEN_FILE may name a file that has it.
+    SHOAL_TOKEN_FILE may name a file that contains it.
     """
 
     # Crawls
@@ -98,19 +98,19 @@ class Client(ApiConnection):
 
     def _polled(self, crawl: str, timeout_seconds: float) -> Iterator[JsonObject | None]:
         """Yield None at every event of a crawl, then its description when it has ended."""
-        until = time.monotonic() + timeout_seconds
+        deadline_mono = time.monotonic() + timeout_seconds
         while True:
             with contextlib.suppress(errors.StoreUnavailable):
-                for name, _ in self._events(crawl, min(60.0, max(0.1, until - time.monotonic()))):
+                for name, _ in self._events(crawl, min(60.0, max(0.1, deadline_mono - time.monotonic()))):
                     if name == "end":
                         yield self.crawl(crawl)
                         return
-                    if time.monotonic() > until:
+                    if time.monotonic() > deadline_mono:
                         break
                     yield None
-            if time.monotonic() > until:
+            if time.monotonic() > deadline_mono:
                 raise TimeoutError(f"Crawl {crawl} did not end within {timeout_seconds:g} s.")
-            time.sleep(min(1.0, max(0.0, until - time.monotonic())))
+            time.sleep(min(1.0, max(0.0, deadline_mono - time.monotonic())))
 
     # The fleet
 
@@ -136,11 +136,11 @@ class Client(ApiConnection):
         return self._request("GET", "/v1/stats")
 
     def history(self, crawl: str = "", *, step: str = "minute") -> list[JsonObject]:
-        """What was done in each minute of the last day, or each hour of the last 90 days, by a crawl or the fleet."""
+        """The counts of a crawl or the fleet, for each minute of the last day or each hour of the last 90 days."""
         path = _path(crawl, "history") if crawl else "/v1/history"
         points: list[JsonObject] = self._request("GET", f"{path}?step={quote(step)}")["points"]
         return points
 
 
-def _path(crawl: str, *rest: str) -> str:
-    return "/".join(["/v1/crawls", quote(crawl, safe=""), *rest])
+def _path(crawl: str, *segments: str) -> str:
+    return "/".join(["/v1/crawls", quote(crawl, safe=""), *segments])

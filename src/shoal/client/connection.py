@@ -157,7 +157,7 @@ class ApiConnection:
 
 
 def _error(status: int, raw: bytes) -> errors.ShoalError:
-    """The exception that a problem names. The response of another server is not quoted, only its status."""
+    """The exception that an error response names. For any other server's response, the message has only its status."""
     problem: Any = None
     with contextlib.suppress(ValueError):
         problem = json.loads(raw)

@@ -38,21 +38,21 @@ class CrawlKind(StrEnum):
     BARE = "bare"  # a program that uses the frontier directly
 
 
-# Why a crawl finished without reaching a limit; change.lua reopens only such a crawl.
+# The reason of a crawl that finished without reaching a limit; change.lua reopens only such a crawl.
 NOTHING_LEFT = "finished"
-# Why workers pause a crawl. It resumes when the output is available again.
+# The reasons for which workers pause a crawl. It resumes when the output is available again.
 OUTPUT_UNAVAILABLE, OUTPUT_REFUSED = "output unavailable", "output refused"
 
 STATES = {state.code: state for state in State}
 
 
 def crawl_id_of(app: str, name: str) -> str:
-    """The id of a crawl by its application and name. Ids are per application: no other one can see or take them."""
+    """The id of a crawl by its application and name. Another application cannot see or use this id."""
     return name if not app or name.startswith(f"{app}:") else f"{app}:{name}"
 
 
 class Crawl(msgspec.Struct, frozen=True):
-    """A crawl as its home shard records it. `spec` is the caller's own, kept as it was given."""
+    """A crawl as its home shard records it. `spec` belongs to the caller and is stored unchanged."""
 
     id: str
     key: str

@@ -1,4 +1,4 @@
-"""A request for a crawl: all options of a crawl, and what only a request has."""
+"""A request for a crawl: all options of a crawl, and the fields that only a request has."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Every option of a crawl, declared once: type, range, default, meaning, flag, and who enforces it.
 
-`Limits` has what the frontier enforces, `CrawlSpec` adds what workers enforce, `CrawlRequest` adds what only a request
-has. The flags of `shoal crawl` and `shoal submit`, the schema of the HTTP API, the stored form and the tables of the
-documentation are derived from these classes: a new option is one more field of one of them (in `limits.py`, here or in
-`crawl_request.py`), and the code that enforces it.
+`Limits` has the options that the frontier enforces, `CrawlSpec` adds those that workers enforce, `CrawlRequest` adds
+those that only a request has. The flags of `shoal crawl` and `shoal submit`, the schema of the HTTP API, the stored
+form and the tables of the documentation are derived from these classes: a new option is one more field of one of them
+(in `limits.py`, here or in `crawl_request.py`), and the code that enforces it.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.fields and not self.spider:
             raise InvalidLimit("fields needs a spider: pages have no items. `shoal export --fields` chooses columns.")
         if len(set(self.fields)) < len(self.fields) or not all(self.fields):
-            raise InvalidLimit("fields has an empty name or one that is named twice.")
+            raise InvalidLimit("fields has an empty or duplicate name.")
         if self.auth and ":" not in self.auth:
             raise InvalidLimit("auth has no colon between user and password.")
         for name, value in (("user_agent", self.user_agent), ("cookie", self.cookie), ("auth", self.auth)):
@@ -379,7 +379,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @cache
 def _stored_type() -> Any:
-    """The stored part of CrawlSpec without its ranges: those of a request do not apply to crawls made otherwise."""
+    """The stored part of CrawlSpec without ranges: ranges of requests do not apply to crawls created in other ways."""
     hints = typing.get_type_hints(CrawlSpec)
     return msgspec.defstruct(
         "StoredSpec",

@@ -16,7 +16,7 @@ from shoal.model.validation import number, whole
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """The command-line flag of an option. Its type, range and default are those of the field."""
 
-    # The section of `--help`, one of GROUPS. What is in `limits` is an upper bound that a later start can raise; 0
+    # The section of `--help`, one of GROUPS. An option in `limits` is an upper bound that a later start can raise; 0
     # and None mean unlimited.
     group: str
     # The flag without its dashes; '' when it is the field's name.

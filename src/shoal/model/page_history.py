@@ -15,20 +15,20 @@ NO_HASH = bytes(5)
 
 
 class PageHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a page. Times are whole seconds since 1970."""
+    """The history of one page. Times are whole seconds since 1970."""
 
     # How often it changes: the bytes of politeness.revisit.Rate.
     rate_mean: int
     rate_precision: int
     # Visits in a row that found no page, up to 3.
     misses: int = 0
-    # All visits, and those that found another text than the one before; 65,535 at most.
+    # All visits, and the visits that found a different text than the visit before; 65,535 at most.
     visits: int = 1
     changes: int = 0
     first_seen: int = 0
     last_changed: int = 0
     last_visited: int = 0
-    # Of the normalised text; NO_HASH when no text was seen yet.
+    # Hash of the normalised text; NO_HASH if no text was seen yet.
     text_hash: bytes = NO_HASH
 
     def pack(self) -> bytes:
@@ -39,7 +39,7 @@ class PageHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def unpack(cls, packed: bytes) -> PageHistory:
-        """ValueError if it has another length."""
+        """Raise ValueError if `packed` has another length."""
         if len(packed) != HISTORY_BYTES:
             raise ValueError("its history is cut")
         mean, mixed, visits, changes, first, changed, visited, text_hash = _FORMAT.unpack(packed)

@@ -20,7 +20,7 @@ RecordKey = tuple[str, str]
 def record_url(url: str, method: str = "GET", body: bytes = b"") -> str:
     """The URL under which a request is recorded. Any request but a plain GET has a fragment: its method and body.
 
-    No URL of a visit has a fragment. So requests that differ in method or body have records of their own.
+    No URL of a visit has a fragment. So requests that differ in method or body have different records.
     """
     if method == "GET" and not body:
         return url
@@ -98,14 +98,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.__struct_fields__)
 
 
-# Not a base class: a struct cannot have one of another kind. pandas looks for this.
+# Registered, because a struct cannot inherit from Mapping. pandas checks for it.
 Mapping.register(Record)
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What a spider yielded on the page `url`, the `number`th there, counted from 1. `data` is plain: it fits in JSON.
+    """The `number`th item that a spider yielded for the page `url`, counted from 1. `data` can be encoded as JSON.
 
-    When a page is visited again its items are replaced: those with higher numbers than the new ones are gone.
+    When a page is visited again, its items are replaced. Old items with higher numbers than the new ones are removed.
     """
 
     crawl: str
@@ -117,7 +117,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> RecordKey:
-        # The fragment of a record's URL has no slash, so this is nobody else's key.
+        # The fragment of a record's URL has no slash, so no other record has this key.
         return (self.crawl, f"{self.url}#{self.spider}/{self.number}")
 
 

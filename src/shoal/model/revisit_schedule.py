@@ -20,12 +20,12 @@ _DEFAULT_SHARE = 0.2
 class RevisitSchedule(msgspec.Struct, frozen=True):
     """When pages are visited again. A crawl whose `shortest_seconds` is 0 visits no page again."""
 
-    # The least and the greatest time between two visits of a page; equal ones are a fixed interval.
+    # The shortest and the longest time between two visits of a page; equal times are a fixed interval.
     shortest_seconds: float = 0.0
     longest_seconds: float = 0.0
-    # Of the requests that the delay of a host allows, the share that revisits may use; 0 is none.
+    # The share of the requests that the delay of a host allows, which revisits may use; 0 means that none is set.
     share: float = 0.0
-    # The least time between two revisits of one host; 0 is none.
+    # The shortest time between two revisits of one host; 0 means that none is set.
     slot_seconds: float = 0.0
 
     @property
@@ -41,7 +41,7 @@ class RevisitSchedule(msgspec.Struct, frozen=True):
 
 @lru_cache(1000)
 def revisit_schedule(every: str, budget: str) -> RevisitSchedule:
-    """The schedule of these options. InvalidLimit, with what to write instead, for a text that is none."""
+    """The schedule of these options. An invalid text raises InvalidLimit, with what to write instead."""
     if not every:
         if budget:
             raise InvalidLimit(f"budget is {budget!r:.80}, but the crawl visits no page again: set every too, e.g. 1d.")

@@ -1,4 +1,7 @@
-"""What callers may pass: numbers in a range, names of plain characters. The rest is InvalidLimit, by name and value."""
+"""Checks of values from callers: numbers in a range, names of plain characters, headers.
+
+An invalid value raises InvalidLimit with its name and value.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from shoal.model.page_history import PageHistory
 from shoal.model.record import record_url
 from shoal.model.validation import WIDEST
 
-# Callers may store data of their own beside it: a name that none of them uses.
+# Callers may store their own data in the same dict, so this is a name that they do not use.
 _VARIANT = "shoal.variant"
 FOUND = ("link", "seed", "redirect", "sitemap", "revisit", "spider", "feed", "other")
 
@@ -59,7 +59,7 @@ _REFUSED = {
 
 
 class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number": "pass", "variant": _VARIANT}):
-    """What Shoal itself notes on a visit. It is stored in `Visit.meta`, beside data of the caller's own."""
+    """Shoal's own notes on a visit. They are stored in `Visit.meta`, beside the caller's data."""
 
     # The pass of a revisit, counted from 1; 0 for other visits.
     pass_number: int = 0
@@ -67,7 +67,7 @@ class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number"
     seed: bool = False
     # A sitemap, and how many sitemap indexes led to it; None for other visits.
     sitemap: int | None = None
-    # Nobody named this URL: it is where a sitemap usually is.
+    # The usual URL of a sitemap, which was not found anywhere.
     guess: bool = False
     # The redirects that led here: URL and status.
     chain: tuple[tuple[str, int], ...] = ()
@@ -80,7 +80,7 @@ class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number"
     data: dict[str, Any] = {}
     # Cookies that the spider sends with this request.
     cookies: dict[str, str] = {}
-    # Tells this visit from others of the same request: the crawl makes it although it has made one before.
+    # Distinguishes this visit from others with the same request: it is made although the crawl has made one before.
     variant: str = ""
 
     @classmethod
@@ -141,18 +141,18 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     headers: dict[str, str] = {}
     body: bytes = b""
-    # Data of the caller's own, and what Shoal notes (`notes`).
+    # The caller's own data, and Shoal's notes (`notes`).
     meta: dict[str, Any] = {}
     # The host whose rate limit applies, if it is not the URL's own: an IP address that many names share.
     host: str = ""
-    # The rest is set on a visit that comes from a lease.
+    # The following fields are set on a visit that comes from a lease.
     crawl: str = ""
     number: int = 0
     # How often it was retried, how many leases expired on it, and how many workers died while parsing it.
     retries: int = 0
     expiries: int = 0
     blames: int = 0
-    # Of a page of a perpetual crawl that was visited before.
+    # The history of a page of a perpetual crawl that was visited before.
     history: PageHistory | None = None
 
     @property
@@ -162,7 +162,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> VisitMeta:
-        """What Shoal notes in `meta`, typed."""
+        """Shoal's notes in `meta`, typed."""
         return VisitMeta.of(self.meta)
 
     @property
@@ -177,7 +177,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """What deduplication within a process goes by."""
+        """The key for deduplication within a process."""
         return self.url if self.is_plain else f"{self.record_url} {self.notes.variant}"
 
     @property
@@ -217,9 +217,9 @@ class Outcome(msgspec.Struct, frozen=True):
     number: int
     code: OutcomeCode
     reason: str
-    # Until a retry or a revisit; 0 for none.
+    # Seconds until a retry or a revisit; 0 for none.
     seconds: float
-    # What a perpetual crawl knows of the page now, packed; b"" in other crawls.
+    # The new page history in a perpetual crawl, packed; b"" in other crawls.
     history: bytes = b""
 
 

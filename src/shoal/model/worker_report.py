@@ -26,7 +26,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
 
     @classmethod
     def of(cls, line: builtins.bytes) -> RequestLine | None:
-        """None for a line that is something else."""
+        """Return None for any other line."""
         if not line.startswith(b'{"type":"request"'):
             return None
         return msgspec.json.decode(line, type=cls)

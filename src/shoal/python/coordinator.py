@@ -95,7 +95,7 @@ class Coordinator:
             raise
 
     def stop(self) -> None:
-        """Stop the workers after their in-flight requests. Crawls that are not over continue at the next start."""
+        """Stop the workers after their in-flight requests. Crawls that have not ended continue at the next start."""
         if self._background is not None:
             try:
                 self._background.do(self._stop())
@@ -126,7 +126,7 @@ class Coordinator:
         return self._do(lambda: explain_by_id(self._frontier, name, url))
 
     def finished(self, name: str) -> bool:
-        """Whether a crawl is over. True only when all of its outputs are complete."""
+        """Whether a crawl has ended. True only when all of its outputs are complete."""
         return self._do(lambda: self._finished(name))
 
     def pause(self, name: str) -> None:
@@ -167,16 +167,16 @@ class Coordinator:
             background.close()
 
     async def _start(self) -> None:
-        self._place = WorkerFolder(self._settings)
+        self._worker_folder = WorkerFolder(self._settings)
         self._supervisor = Supervisor(
-            flags=startup_settings(self._settings), workers=self._workers, folder=self._place.folder,
+            flags=startup_settings(self._settings), workers=self._workers, folder=self._worker_folder.folder,
             on_event=self._on_event, spiders=self._spiders, plain=not self._spiders, shared=True,
         )  # fmt: skip
         self._last_stats = (time.monotonic(), 0, 0)
         try:
             self._frontier = await Frontier.from_settings(self._settings)
             await operations.check_joining(self._frontier, platform.node())
-            await reclaim(self._frontier, self._place.folder)
+            await reclaim(self._frontier, self._worker_folder.folder)
             await self._supervisor.start(self._frontier)
             self._watching = asyncio.create_task(self._watch())
         except BaseException:
@@ -201,14 +201,14 @@ class Coordinator:
     async def _leave(self) -> None:
         if frontier := getattr(self, "_frontier", None):
             await frontier.close()
-        self._place.close()
+        self._worker_folder.close()
 
     async def _finish(self, crawl: Crawl) -> None:
-        """Finish a crawl that is over, and merge what was written on this machine."""
+        """Finish a crawl that is over, and merge the output files of this machine."""
         if crawl.state is State.RUNNING:
             await finish_if_over(self._frontier, crawl.id)
         # Users of an embedded store are on its machine.
-        if self._place.embedded or crawl.spec.get("machine") == platform.node():
+        if self._worker_folder.embedded or crawl.spec.get("machine") == platform.node():
             await self._run(crawl.id).merge()
 
     async def _finished(self, name: str) -> bool:
@@ -217,11 +217,11 @@ class Coordinator:
     def _run(self, name: str) -> CrawlRun:
         return CrawlRun(
             self._frontier, name, outputs=self._settings.outputs, emit=self._emit,
-            others=lambda: other_workers(self._frontier, self._place, self._supervisor),
+            others=lambda: other_workers(self._frontier, self._worker_folder, self._supervisor),
         )  # fmt: skip
 
     async def _watch(self) -> None:
-        """Note spiders that no worker has, once our workers have reported theirs."""
+        """Report spiders that no worker has, after our workers have reported their own."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             # The workers report that the store is unavailable.

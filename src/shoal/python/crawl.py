@@ -4,8 +4,8 @@
         print(record)
 
 One worker runs in a thread of this process, so classes of `__main__` and notebooks work; for more workers, see
-`shoal.Coordinator`. The store is temporary, unless `folder` names a place to keep it: then the same `name` resumes a
-crawl that was interrupted.
+`shoal.Coordinator`. The store is temporary, unless `folder` names a folder to keep it in: then the same `name` resumes
+a crawl that was interrupted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shoal.worker.crawl_context import CALLER, lane_of
 from shoal.worker.spider_runner import SpiderRunner, first_visits
 from shoal.worker.worker import Worker
 
-_PLACE, _FOR = re.compile(r" - at `\$\.([^`]*)`"), r" for \1"
+_FIELD_PATH, _FOR_FIELD = re.compile(r" - at `\$\.([^`]*)`"), r" for \1"
 _OWN_STORE = ("store.url", "store.folder")
 
 
@@ -100,7 +100,7 @@ class Crawling:
         CHANNELS.pop(self._output, None)
         background.call(self._stopping.set)
         try:
-            # The caller has its error already, unless the loop was left before.
+            # The caller has received the error already, unless it left the loop before.
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 self._running.result()
         finally:
@@ -142,16 +142,16 @@ class Crawling:
                 spider=self._lane + submission.spec.spider,
                 outputs=(*submission.spec.outputs, self._output),
             )
-            await reclaim(frontier, self._traces)
+            await reclaim(frontier, self._worker_folder)
             run = CrawlRun(
-                frontier, submission.name, outputs=self._settings.outputs, emit=_print_trouble,
+                frontier, submission.name, outputs=self._settings.outputs, emit=_print_warning,
                 others=partial(self._other_workers, frontier.worker),
             )  # fmt: skip
             started = await run.start(seeds=submission.urls, visits=self._first, spec=spec)
             end = RunEnd.FINISHED
             if started.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
-                with self._traced(frontier.worker):
+                with self._worker_files(frontier.worker):
                     working = asyncio.create_task(worker.run())
                     try:
                         await run.feed(started.spec)
@@ -165,9 +165,9 @@ class Crawling:
             self.counts = await frontier.crawls.count(submission.name)
 
     @contextlib.contextmanager
-    def _traced(self, worker: str) -> Iterator[None]:
+    def _worker_files(self, worker: str) -> Iterator[None]:
         """Hold the worker's lock file, so that the next process sees at once if this one was killed."""
-        files = WorkerFiles.create(self._traces, worker)
+        files = WorkerFiles.create(self._worker_folder, worker)
         try:
             yield
         finally:
@@ -175,11 +175,11 @@ class Crawling:
             files.remove()
 
     @property
-    def _traces(self) -> Path:
+    def _worker_folder(self) -> Path:
         return Path(self._settings.store.folder) / "workers"
 
     async def _other_workers(self, own: str) -> set[str]:
-        return live_workers(self._traces) - {own}
+        return live_workers(self._worker_folder) - {own}
 
 
 def crawl(
@@ -191,10 +191,11 @@ def crawl(
     settings: Mapping[str, Any] | None = None,
     **terms: Any,
 ) -> Crawling:
-    """Crawl from `urls`, or from where the spider starts, and iterate over the records.
+    """Crawl from `urls`, or from the spider's own start URLs, and iterate over the records.
 
-    `spiders` are those that `spider` sends pages to, `terms` are the fields of a crawl request (docs/reference/api.md):
-    scope, max_pages, delay_seconds, outputs ... `settings` are those of shoal.toml, as {"fetch.proxy": ...}.
+    `spiders` are the spiders that `spider` sends pages to. `terms` are the fields of a crawl request, such as scope,
+    max_pages, delay_seconds and outputs (docs/reference/api.md). `settings` are those of shoal.toml, e.g.
+    {"fetch.proxy": ...}.
     """
     if folder is not None and name is None:
         raise InvalidInput("A crawl with a folder needs a name: the same name resumes it.")
@@ -222,12 +223,12 @@ def crawl(
     try:
         request = CrawlRequest.of_fields(fields)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"Invalid argument of shoal.crawl: {_PLACE.sub(_FOR, str(error))}.") from None
+        raise InvalidInput(f"Invalid argument of shoal.crawl: {_FIELD_PATH.sub(_FOR_FIELD, str(error))}.") from None
     return Crawling(to_submission(request), first, known, folder, _loaded(settings or {}))
 
 
 def _known(spider: type[Spider] | None, others: Iterable[type[Spider]]) -> dict[str, type[Spider]]:
-    """The spiders by their names, all of them what they must be."""
+    """The spiders by name. Raises InvalidInput if one of them is not a spider class."""
     others = list(others)
     if spider is None and others:
         raise InvalidInput("`spiders` are classes that `spider` sends pages to: pass `spider` too.")
@@ -248,12 +249,12 @@ def _loaded(settings: Mapping[str, Any]) -> Settings:
     try:
         return load(flags=settings).settings
     except SettingsError as error:
-        # `load` calls them flags.
+        # `load` reports them as flags of the command line.
         text = str(error).replace("The command line has", "settings has").replace("on the command line", "in settings")
         raise SettingsError(text) from None
 
 
-def _print_trouble(text: str, /, *, event: str, **facts: object) -> None:
+def _print_warning(text: str, /, *, event: str, **facts: object) -> None:
     if event in WARNINGS:
         print(text, file=sys.stderr, flush=True)
 

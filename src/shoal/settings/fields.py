@@ -39,12 +39,12 @@ class Field(NamedTuple):
         return f"{PREFIX}{self.section}_{self.name}".upper()
 
     def accept(self, value: object, where: str, *, text: bool = False) -> Any:
-        """`value` as this setting's type; `text` says that it came as a string whatever its type is."""
+        """Convert `value` to this setting's type. `text`: it was given as a string, whatever the setting's type is."""
         try:
             accepted = msgspec.convert(value, self.kind, strict=not text)
         except msgspec.ValidationError:
             accepted = None
-        # NaN passes every comparison, and a control character in a path or URL is never meant.
+        # NaN passes every comparison, and a control character in a path or URL is always a mistake.
         unusable = isinstance(accepted, float) and not math.isfinite(accepted)
         unusable = unusable or (isinstance(accepted, str) and any(ord(c) < 32 or ord(c) == 127 for c in accepted))
         if accepted is None or unusable:

@@ -1,4 +1,4 @@
-"""How settings are put together out of a file, variables and flags."""
+"""Loads settings from a file, variables and flags."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shoal.settings.sections import FIELDS, RENAMED, SECTIONS, TABLES, TOKEN_VAR
 
 DEFAULT_FILE = Path("shoal.toml")
 _OLD_VARIABLES = {f"{PREFIX}{old.replace('.', '_')}".upper(): FIELDS[new] for old, new in RENAMED.items()}
-# A variable of this ending names a file with the value.
+# A variable with this suffix names a file that contains the value.
 _FILE = "_FILE"
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
 class Loaded(NamedTuple):
-    """What `load` found: the settings, and sentences for a person about what was ignored."""
+    """The result of `load`: the settings, and messages for the user about old names and ignored variables."""
 
     settings: Settings
     warnings: list[str]
@@ -32,9 +32,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """Put the settings together: defaults < file < environment < flags.
+    """Load the settings, with this precedence: defaults < file < environment < flags.
 
-    `file` is ./shoal.toml when not named, and may then be absent. `environ` is the process's own when not given.
+    `file` defaults to ./shoal.toml, which may be absent. `environ` defaults to the environment of the process.
     `flags` maps keys such as "store.url" to values; None means that the flag was not given.
     """
     environ = os.environ if environ is None else environ
@@ -56,7 +56,7 @@ def load(
 def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, object]]:
     path = DEFAULT_FILE if file is None else file
     try:
-        # utf-8-sig: editors on some systems put a byte order mark first, which TOML itself does not know.
+        # utf-8-sig: editors on some systems write a byte order mark, which TOML does not allow.
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if file is None:
@@ -68,7 +68,7 @@ def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, obj
         raise SettingsError(
             f"The settings file {path} is not UTF-8 text (byte {error.start}); save it as UTF-8."
         ) from error
-    # Most programs that start have no such file: workers never do.
+    # Imported here, because most programs have no such file; workers never have one.
     import tomllib
 
     try:
@@ -76,7 +76,7 @@ def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, obj
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from error
     except (ValueError, RecursionError) as error:
-        # tomllib leaves these to its caller.
+        # tomllib does not convert these to TOMLDecodeError.
         reason = "its arrays are nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
         raise SettingsError(f"The settings file {path} cannot be read: {reason}.") from error
     sections = {section.section for section in SECTIONS} | set(TABLES)
@@ -101,7 +101,7 @@ def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, obj
 
 
 def _named(table: str, given: dict[str, Any], where: str) -> dict[str, str]:
-    """A table of the user's own names. Their values may be secret, so no message contains them."""
+    """Check a table with names that the user chose. The values may be secret, so no message contains them."""
     for name, value in given.items():
         if not _NAME.match(name):
             raise SettingsError(
@@ -123,8 +123,8 @@ def _from_environ(environ: Mapping[str, str], renamed: list[str]) -> Iterator[tu
 
 
 def variable_value(environ: Mapping[str, str], variable: str) -> str:
-    """The value of a variable, or the content of the file that VARIABLE_FILE names: orchestrators mount secrets so."""
-    # An empty variable is one that was not given: that is what compose files pass for `${NAME:-}`.
+    """The value of a variable, or the content of the file that VARIABLE_FILE names, e.g. a mounted secret."""
+    # An empty variable counts as not set: Compose files pass one for `${NAME:-}`.
     value = environ.get(variable, "").strip()
     path = environ.get(f"{variable}{_FILE}", "").strip()
     if not path:
@@ -154,7 +154,7 @@ def _table_prefix(table: str) -> str:
 
 
 def _entry_variable(variable: str, table: str) -> str:
-    """The variable of an entry of this table, also for the name of its file; '' if it is none."""
+    """The variable of an entry of this table, without the suffix _FILE; '' if the variable is not an entry."""
     name = variable.removesuffix(_FILE)
     return name if name.startswith(_table_prefix(table)) and name != _table_prefix(table) else ""
 
@@ -176,7 +176,7 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
     """Names only, never values: a variable that Shoal does not know may hold a secret."""
-    strangers = []
+    unknown = []
     for variable in sorted(environ):
         name = variable.removesuffix(_FILE)
         if not variable.startswith(PREFIX) or name in (*VARIABLES, TOKEN_VARIABLE) or variable in _OLD_VARIABLES:
@@ -187,11 +187,11 @@ def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
         if near:
             yield f"The variable {variable} is not a setting and is ignored; did you mean {near[0]}?"
         else:
-            strangers.append(variable)
-    if len(strangers) == 1:
-        yield f"The variable {strangers[0]} is not a setting and is ignored."
-    elif strangers:
-        yield f"The variables {', '.join(strangers)} are not settings and are ignored."
+            unknown.append(variable)
+    if len(unknown) == 1:
+        yield f"The variable {unknown[0]} is not a setting and is ignored."
+    elif unknown:
+        yield f"The variables {', '.join(unknown)} are not settings and are ignored."
     short, full = environ.get("SHOAL_STORE", "").strip(), environ.get("SHOAL_STORE_URL", "").strip()
     if short and full and short != full:
         yield "SHOAL_STORE and SHOAL_STORE_URL name different stores; SHOAL_STORE_URL is used."
@@ -202,16 +202,16 @@ def _kind(table: object) -> str:
 
 
 def _hint(unknown: str, known: Iterable[str]) -> str:
-    """What was probably meant: the same name in another section, or a name that is spelled alike."""
+    """A suggestion: the same name in another section, or a name with a similar spelling."""
     names = {key.rpartition(".")[2]: key for key in known}
     last = unknown.rpartition(".")[2]
-    meant = [key for key in FIELDS if key.endswith(f".{last}")]
-    meant = meant or [names[near] for near in _nearest(last, names)]
-    return f"did you mean {meant[0]}?" if meant else f"known names are {', '.join(sorted(names.values()))}."
+    similar = [key for key in FIELDS if key.endswith(f".{last}")]
+    similar = similar or [names[near] for near in _nearest(last, names)]
+    return f"did you mean {similar[0]}?" if similar else f"known names are {', '.join(sorted(names.values()))}."
 
 
 def _nearest(unknown: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    # Loaded for a message alone.
+    # Imported here, because only a message needs it.
     import difflib
 
     return difflib.get_close_matches(unknown, list(known), n=1, cutoff=cutoff)

@@ -10,8 +10,8 @@ _PARAMETER = re.compile(r"(?i)((?:password|passwd|secret|token)=)[^&\s]*")
 def masked(text: str) -> str:
     """`text` without passwords and tokens.
 
-    Everything before the last @ goes, user name included: a password with an unescaped / or @ does not parse, and such
-    URLs are the ones that end up in error messages. Some services take a token as the user name.
+    Everything before the last @ except the scheme is removed, including the user name: a password with an unescaped /
+    or @ does not parse, and such URLs are the ones in error messages. Some services accept a token as the user name.
     """
     before, at, after = text.rpartition("@")
     if at:

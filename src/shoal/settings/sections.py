@@ -12,7 +12,7 @@ from msgspec import Meta
 from shoal.errors import SettingsError
 from shoal.settings.fields import PREFIX, Field, Section, fields_of
 
-# What a client of the HTTP API shows; not a setting, because a token must not be in a file of a repository.
+# The token that a client of the HTTP API sends. It is not a setting, because a token must not be in a repository.
 TOKEN_VARIABLE = f"{PREFIX}TOKEN"
 
 
@@ -25,7 +25,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(
             description="Address of the Valkey or Redis server; empty starts the embedded one in `store.folder`.",
-            # Which schemes there are is for shoal.store to know.
+            # shoal.store checks the scheme.
             pattern=r"\A(?:[a-z][a-z+]*://.+)?\Z",
             extra={"expects": "empty or a URL like redis://host:6379/0"},
         ),
@@ -247,7 +247,7 @@ class TelemetrySettings(Section, frozen=True, kw_only=True):
     metrics_seconds: Annotated[float, Meta(description="How often a worker sends its metrics.", ge=0.1, le=3600)] = 60.0
 
 
-# Tables of shoal.toml whose names are the user's own, and what they hold.
+# Tables of shoal.toml with names that the user chooses, and their descriptions.
 TABLES: Mapping[str, str] = {
     "outputs": "Named outputs: a crawl uses the name, and the address with its password stays on the workers.",
     "sources": "Named sources of `shoal listen`, so that their passwords are not on the command line.",
@@ -282,7 +282,7 @@ SECTIONS: tuple[type[Section], ...] = (
 FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
 # Old names of settings. They are accepted with a warning.
 RENAMED: Mapping[str, str] = {"store.patience_seconds": "store.timeout_seconds"}
-# In rising order of precedence; SHOAL_STORE is the short name people type, REDIS_URL the one that platforms set.
+# In ascending order of precedence. SHOAL_STORE is a short name for people; platforms set REDIS_URL.
 VARIABLES: Mapping[str, Field] = {
     "REDIS_URL": FIELDS["store.url"],
     f"{PREFIX}STORE": FIELDS["store.url"],
