@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shoal.politeness.delay import (
     MAX_ADAPTIVE_SECONDS,
     MAX_RETRY_AFTER_SECONDS,
-    requested_pause_seconds,
     delay_seconds,
+    requested_pause_seconds,
     retry_after_seconds,
 )
 

@@ -11,7 +11,7 @@ from shoal.model.response import Response
 from shoal.model.visit import Visit
 from shoal.politeness import backoff
 from shoal.politeness.backoff import Fault, counts_against_host, failure_of, pardoned, pause_seconds
-from shoal.politeness.delay import requested_pause_seconds, http_date
+from shoal.politeness.delay import http_date, requested_pause_seconds
 
 # A host that has never responded is given up after this many faults: its name or port is probably wrong.
 _NEVER_REACHED = 3

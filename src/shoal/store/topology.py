@@ -18,7 +18,7 @@ from shoal.store.connection import Connection, ConnectionLost, ReplyError, Reply
 from shoal.store.node import Node, Pacer, retrieve_outcome
 from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
-from shoal.store.slot_map import VIEW_COMMANDS, VIEW_COMMAND_COUNT, SLOTS, ClusterView, merge_views, parse_view, slot_of
+from shoal.store.slot_map import SLOTS, VIEW_COMMAND_COUNT, VIEW_COMMANDS, ClusterView, merge_views, parse_view, slot_of
 
 # However many calls fail at once, the topology is not read more often than this.
 _REFRESH_SECONDS = 0.25
