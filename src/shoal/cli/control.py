@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.operations.touch import Touched
 
 _PAGE = 1000
-_PATIENCE_SECONDS = 5.0
+_STORE_TIMEOUT_SECONDS = 5.0
 _HOSTS_AT_ONCE = 200
 
 
@@ -66,7 +66,7 @@ class Control(AbstractContextManager["Control"], Protocol):
         """Visit these URLs again. Returns how many, and the command that resumes the crawl, '' if not needed."""
 
     def hosts(self) -> Iterator[dict[str, Any]]:
-        """Hosts with waiting URLs, each with its number as `waiting`."""
+        """Hosts with waiting URLs; `waiting` is the number of these URLs."""
 
     def host(self, name: str) -> dict[str, Any]: ...
 
@@ -85,10 +85,10 @@ def open_control(store: str | None, folder: str | None) -> Control:
         return ApiControl(client)
     flags = {"store.url": masked(store or ""), "store.folder": folder or ""}
     settings = existing(store, folder)
-    # A user waits for the result, and nothing is lost without one.
-    patience_seconds = min(settings.store.timeout_seconds, _PATIENCE_SECONDS)
-    where = msgspec.structs.replace(settings.store, timeout_seconds=patience_seconds)
-    settings = msgspec.structs.replace(settings, store=where)
+    # A user waits for the result, and nothing is lost if the command fails early.
+    timeout_seconds = min(settings.store.timeout_seconds, _STORE_TIMEOUT_SECONDS)
+    store_settings = msgspec.structs.replace(settings.store, timeout_seconds=timeout_seconds)
+    settings = msgspec.structs.replace(settings, store=store_settings)
     return StoreControl(settings, {key: value for key, value in flags.items() if value})
 
 
@@ -189,7 +189,7 @@ class StoreControl:
 
     async def _retry(self, crawl: str, urls: Sequence[str] | None, reason: str) -> tuple[int, str]:
         count = await self._frontier.crawls.retry(crawl, urls=urls, reason=reason)
-        # Without a choice, a finished crawl runs again in any case.
+        # Without URLs or a reason, a finished crawl runs again even if no URL is retried.
         return count, await self._resume_command(crawl) if count or not (urls or reason) else ""
 
     def forget(self, crawl: str, urls: Sequence[str]) -> int:
@@ -204,27 +204,27 @@ class StoreControl:
     def revisit(self, crawl: str, urls: Sequence[str]) -> tuple[int, str]:
         return self._runner.run(self._revisit(crawl, urls))
 
-    async def _revisit(self, crawl: str, urls: Sequence[str]) -> tuple[int, str]:
+    async def _revisit(self, crawl_id: str, urls: Sequence[str]) -> tuple[int, str]:
         from shoal.operations import known_urls
         from shoal.operations.describe import find
 
-        known = await find(self._frontier, crawl)
-        count = await known_urls.revisit(self._frontier, known, urls, named=self._settings.outputs)
-        return count, "" if await self._frontier.workers.alive() else await self._resume_command(crawl)
+        crawl = await find(self._frontier, crawl_id)
+        count = await known_urls.revisit(self._frontier, crawl, urls, named=self._settings.outputs)
+        return count, "" if await self._frontier.workers.alive() else await self._resume_command(crawl_id)
 
-    async def _resume_command(self, crawl: str) -> str:
+    async def _resume_command(self, crawl_id: str) -> str:
         from shoal.cli.spider_choice import spider_flag
         from shoal.cli.ui.summary import resume_command
         from shoal.model.crawl import CrawlKind
 
-        known = await self._frontier.crawls.get(crawl)
-        if known.kind is CrawlKind.SCRAPY:
-            arguments = "".join(f" -a {name}=..." for name in known.spec.get("scrapy_arguments", ()))
-            return f"scrapy crawl {known.spec.get('scrapy_spider', known.spec['scrapy'])}{arguments}"
+        crawl = await self._frontier.crawls.get(crawl_id)
+        if crawl.kind is CrawlKind.SCRAPY:
+            arguments = "".join(f" -a {name}=..." for name in crawl.spec.get("scrapy_arguments", ()))
+            return f"scrapy crawl {crawl.spec.get('scrapy_spider', crawl.spec['scrapy'])}{arguments}"
         flags = dict(self._flags)
-        if networks := known.spec.get("networks"):
+        if networks := crawl.spec.get("networks"):
             flags["fetch.allow_networks"] = ",".join(networks)
-        return resume_command(crawl, "crawl", flags, spider_flag(known.limits.spider, self._settings))
+        return resume_command(crawl_id, "crawl", flags, spider_flag(crawl.limits.spider, self._settings))
 
     def hosts(self) -> Iterator[dict[str, Any]]:
         from shoal.frontier.inspect import waiting_hosts

@@ -21,7 +21,7 @@ def from_file(ctx: click.Context, param: click.Parameter, name: str | None) -> N
 
 
 def _read(name: str) -> dict[str, Any]:
-    # Loaded only if there is such a file.
+    # Imported only if -f is passed.
     import tomllib
 
     try:
@@ -35,7 +35,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _checked(ctx: click.Context, name: str, entries: dict[str, Any]) -> dict[str, Any]:
-    """The values by the names of their parameters, each of the type of its flag."""
+    """Return the values by parameter name. Raises InvalidInput for an unknown key or a value of the wrong type."""
     params = {str(param.name): param for param in ctx.command.params if param.expose_value}
     values: dict[str, Any] = {}
     for key, value in entries.items():
@@ -58,7 +58,10 @@ def _checked(ctx: click.Context, name: str, entries: dict[str, Any]) -> dict[str
 
 
 def _value(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """The value; TypeError if its type is not the flag's: click accepts True as a number, and a number as text."""
+    """Return the value. Raises TypeError if its type is not the flag's.
+
+    click alone would accept True as a number, and a number as text.
+    """
     if param.multiple or param.nargs == -1:
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise TypeError

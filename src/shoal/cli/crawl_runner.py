@@ -42,14 +42,14 @@ from shoal.sinks import open_sink, remove_output
 class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
     """The request of the user.
 
-    flags      settings on the command line
-    chosen     whether the user chose the name
-    nameless   the user agent has no contact address
-    rest       seeds that are read while the crawl runs
-    again      revisit a finished crawl
-    spider     the spider as it was typed
-    visits     where the spider starts
-    startless  why the spider cannot start a new crawl
+    flags        settings on the command line
+    chosen       whether the user chose the name
+    no_contact   whether the user agent has no contact address
+    more_seeds   seeds that are read while the crawl runs
+    again        revisit a finished crawl
+    spider       the spider as it was typed
+    visits       the first visits of the spider
+    start_error  why the spider cannot start a new crawl
     """
 
     settings: Settings
@@ -60,13 +60,13 @@ class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
     seeds: list[str]
     spec: CrawlSpec
     given: frozenset[str] = frozenset()
-    nameless: bool = False
+    no_contact: bool = False
     verbose: bool = False
-    rest: Any = None
+    more_seeds: Any = None
     again: bool = False
     spiders: Chosen = Chosen({}, {}, plain=True)
     spider: str = ""
-    startless: InvalidInput | None = None
+    start_error: InvalidInput | None = None
     visits: list[Visit] = []
     # Files that a new crawl overwrites.
     overwrite: tuple[str, ...] = ()
@@ -86,9 +86,9 @@ class CrawlRunner:
 
     async def run(self) -> int:
         job = self.job
-        self.workplace = WorkerFolder(job.settings)
+        self.worker_folder = WorkerFolder(job.settings)
         self.supervisor = Supervisor(
-            flags=startup_settings(job.settings), workers=job.workers, folder=self.workplace.folder,
+            flags=startup_settings(job.settings), workers=job.workers, folder=self.worker_folder.folder,
             name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
             plain=job.spiders.plain, on_request=report_request if job.verbose else None,
         )  # fmt: skip
@@ -110,10 +110,10 @@ class CrawlRunner:
             await self.supervisor.stop(0.0)
             if frontier is not None:
                 await frontier.close()
-            self.workplace.close()
+            self.worker_folder.close()
 
     def on_kill(self) -> None:
-        """A second signal ends the process at once; the terminal is left in order."""
+        """Remove the display and print the resume command, before a second signal ends the process."""
         if self.progress is not None:
             self.progress.close()
             self.report_interrupted()
@@ -142,7 +142,7 @@ class CrawlRunner:
             await self.choose_name(frontier)
         run = self.crawl_run = CrawlRun(
             frontier, self.name, outputs=job.settings.outputs, emit=self.on_crawl_event,
-            others=lambda: other_workers(frontier, self.workplace, self.supervisor), served=job.spiders.references,
+            others=lambda: other_workers(frontier, self.worker_folder, self.supervisor), served=job.spiders.references,
         )  # fmt: skip
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW
@@ -168,7 +168,7 @@ class CrawlRunner:
         return FAILED if end is RunEnd.FINISHED and not complete else code
 
     def finished_text(self, crawl: Crawl, failed: int) -> str:
-        """Only what the next command accepts is suggested."""
+        """Return the message for a crawl that was finished before. It suggests only flags and commands that work."""
         flags = {"max pages": "--max-pages", "bytes": "--max-bytes", "max time": "--max-time"}
         if flag := flags.get(crawl.why):
             return f"Crawl {self.name} has reached its {flag}. Pass a higher {flag} to continue it."
@@ -188,7 +188,7 @@ class CrawlRunner:
         await self.supervisor.start(frontier)
         workers = asyncio.create_task(self.supervisor.wait())
         try:
-            await run.feed(spec, self.job.rest)
+            await run.feed(spec, self.job.more_seeds)
             end = await run.watch(workers, self.signals.received, on_check=on_check)
         finally:
             workers.cancel()
@@ -208,24 +208,24 @@ class CrawlRunner:
         return end
 
     async def pause_interrupted(self, frontier: Frontier) -> None:
-        """On an embedded store: reclaim what dead workers hold, and pause crawls that were interrupted."""
-        if not self.workplace.embedded:
+        """On an embedded store: reclaim the leases of dead workers, and pause crawls that were interrupted."""
+        if not self.worker_folder.embedded:
             return
-        if not live_workers(self.workplace.folder) - self.supervisor.live_workers:
+        if not live_workers(self.worker_folder.folder) - self.supervisor.live_workers:
             for name in await operations.pause_interrupted(frontier, but=self.name):
                 spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
                 resume = self.command(name, spider=spider)
                 report(f"Crawl {name} was interrupted; it is now paused. Resume with: {resume}", crawl=name)
-        await reclaim(frontier, self.workplace.folder)
+        await reclaim(frontier, self.worker_folder.folder)
 
     async def start(self, frontier: Frontier, run: CrawlRun) -> operations.StartedCrawl:
         job = self.job
         # Users of an embedded store are on its machine, even if the machine's name has changed.
-        spec = msgspec.structs.replace(job.spec, machine="" if self.workplace.embedded else platform.node())
+        spec = msgspec.structs.replace(job.spec, machine="" if self.worker_folder.embedded else platform.node())
         await operations.check_places(frontier, spec)
         if not await self.exists(frontier, self.name):
-            if job.startless is not None:
-                raise job.startless
+            if job.start_error is not None:
+                raise job.start_error
             for output in job.overwrite:
                 remove_output(output)
             if job.seeds or job.visits:
@@ -233,7 +233,7 @@ class CrawlRunner:
         else:
             await self.check_spider(frontier)
         if job.again:
-            # The pass reads the pages from the output: it must have all of them.
+            # The pass reads the pages from the output, so the output must have all of them.
             with contextlib.suppress(UnknownCrawl):
                 await run.merge()
         return await run.start(seeds=job.seeds, spec=spec, given=job.given, again=job.again, visits=job.visits)
@@ -284,12 +284,12 @@ class CrawlRunner:
             report(f"{flag_of(limit)} was raised.", crawl=self.name)
         if started.differs:
             flags = ", ".join(flag_of(field) for field in started.differs)
-            are = "is" if len(started.differs) == 1 else "are"
+            verb = "is" if len(started.differs) == 1 else "are"
             warn(
-                f"{flags} {are} ignored: an existing crawl keeps its original settings. Limits, delay and patterns can "
-                f"be changed with: shoal change {self.name}. For others, choose another --name."
+                f"{flags} {verb} ignored: an existing crawl keeps its original settings. Limits, delay and patterns "
+                f"can be changed with: shoal change {self.name}. For others, choose another --name."
             )
-        if started.how is operations.StartMode.NEW and self.job.nameless:
+        if started.how is operations.StartMode.NEW and self.job.no_contact:
             warn("The user agent has no contact; add one, e.g. --user-agent 'name/1.0 (+https://example.org/bot)'.")
 
     async def report_end(
@@ -309,7 +309,7 @@ class CrawlRunner:
             elif end is RunEnd.SEEDS_MISSING:
                 sentences.append(f"Not all seeds of crawl {self.name} were read.")
                 seeds = "FILE"
-            # The summary says so of a crawl that is paused.
+            # For a paused crawl, the summary already shows the state.
             if crawl.state is not State.PAUSED:
                 state = "continues on other workers" if await self.others(frontier) else "was interrupted"
                 sentences.append(f"Crawl {self.name} {state}.")
@@ -327,7 +327,7 @@ class CrawlRunner:
         return FAILED if failed and not stored else FINISHED
 
     async def others(self, frontier: Frontier) -> set[str]:
-        return await other_workers(frontier, self.workplace, self.supervisor)
+        return await other_workers(frontier, self.worker_folder, self.supervisor)
 
     def command(self, name: str, verb: str = "crawl", *, spider: str = "") -> str:
         """Return the command to type, without secrets."""

@@ -22,7 +22,7 @@ from shoal.version import __version__
 FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 # Errors of the disk that stdout is written to.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-# Here and not in the modules, so that `shoal --help` does not import them.
+# The texts are here and not in the modules, so that `shoal --help` does not import the modules.
 COMMANDS = {
     "demo": "Crawl four small sites that ship with Shoal.",
     "crawl": "Crawl from URLs until nothing is left, or resume a crawl.",
@@ -56,9 +56,9 @@ COMMANDS = {
     "completion": "Print the shell completion script.",
 }
 # Commands that are not `command` in a module of their name.
-_HOMES = {verb: ("commands.state", verb) for verb in ("pause", "resume", "stop", "delete")}
-_HOMES |= {verb: ("commands.known_urls", verb) for verb in ("revisit", "forget")}
-_HOMES["demo"] = ("demo.command", "command")
+_LOCATIONS = {verb: ("commands.state", verb) for verb in ("pause", "resume", "stop", "delete")}
+_LOCATIONS |= {verb: ("commands.known_urls", verb) for verb in ("revisit", "forget")}
+_LOCATIONS["demo"] = ("demo.command", "command")
 
 
 class Program(click.Group):
@@ -68,7 +68,7 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = _HOMES.get(cmd_name, (f"commands.{cmd_name}", "command"))
+        module, attribute = _LOCATIONS.get(cmd_name, (f"commands.{cmd_name}", "command"))
         command: click.Command = getattr(import_module(f"shoal.cli.{module}"), attribute)
         return command
 
@@ -152,7 +152,7 @@ def _run(args: list[str] | None) -> int:
 
 
 def _unknown_option(error: click.NoSuchOption) -> str:
-    """One sentence, with the flag that was probably meant: other programs have other names for it."""
+    """Return the message, with the flag that the user probably meant: other programs have other names for it."""
     from shoal.cli.synonyms import flag_for
 
     path = error.ctx.command_path if error.ctx is not None else "shoal"

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and what they become. Those of a crawl's options come from crawl_spec.py."""
+"""Flags that several commands share, and their values. crawl_spec.py declares the flags of a crawl's options."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def parse_duration(text: str) -> float:
 
 
 def on_spec(command_name: str, *only: str) -> Callable[[Command], Command]:
-    """The flags of a crawl's options, as crawl_spec.py declares them. What they become: `spec_fields`.
+    """Add the flags of a crawl's options, as crawl_spec.py declares them. `spec_fields` reads their values.
 
-    `only`: the fields that this command has flags of, if not of all.
+    `only`: the fields to add flags for; all fields if it is empty.
     """
 
     def put_on(command: Command) -> Command:
@@ -100,11 +100,11 @@ _CHOICES = {"scope": SCOPES, "cookie_jar": COOKIE_JARS}
 
 
 def _click_arguments(option: Option, flag: Flag, command_name: str) -> dict[str, Any]:
-    """What click needs to know of a flag. No flag has a default here: an option that is not typed is not set."""
+    """Return the arguments of click.option. No flag has a default here: an option that is not typed is not set."""
     help_text = flag.help or option.description
     if option.kind is bool:
         return {"is_flag": True, "help": help_text}
-    # What is left out of `shoal change` stays as it is.
+    # Options that are omitted in `shoal change` stay unchanged.
     has_default = option.default not in (None, "", 0, (), {}) or (option.least or 0) < 0
     if has_default and command_name != "change":
         help_text += f"  [default: {option.default}]"
@@ -118,7 +118,7 @@ def _click_arguments(option: Option, flag: Flag, command_name: str) -> dict[str,
     if option.name in _CHOICES:
         return arguments | {"type": click.Choice(_CHOICES[option.name])}
     if option.kind in (int, float):
-        # Where 0 means no limit, leaving the flag out says so.
+        # If 0 means no limit, users omit the flag instead of passing 0.
         least = 1 if option.default == 0 and option.least == 0 else option.least
         most = None if option.most == WIDEST else option.most
         return arguments | {"type": _number(option.kind, least, most)}
@@ -189,7 +189,7 @@ def request_settings(typed: dict[str, Any]) -> Settings:
 def _pair(text: str, flag: Flag, number: int) -> tuple[str, str]:
     name, separator, value = text.partition(flag.separator)
     if not separator:
-        # By its number: the value may be a secret.
+        # The message shows the position of the flag, not its value, which may be a secret.
         sign = {":": "colon", "=": "equals sign"}[flag.separator]
         raise InvalidLimit(f"--{flag.name} number {number} has no {sign}: write {flag.metavar.strip(chr(39))}.")
     return name.strip(), value.strip()
@@ -219,7 +219,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     for text in loaded.warnings:
         warn(text)
     if loaded.settings.store.url.startswith(("http://", "https://")):
-        # Commands that work on an API have handled its URL before.
+        # Commands that support an API do not get here with its URL.
         name = click.get_current_context().info_name
         raise InvalidInput(f"`shoal {name}` needs the store itself: on the URL of an API only {_ON_AN_API} work.")
     return loaded.settings

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def client_of(store: str | None) -> Client | None:
-    """Return a client if the URL of the flag, or else of the settings, is that of an API."""
+    """Return a client if the store's URL, from the flag or else from the settings, is the URL of an API."""
     url = store or load().settings.store.url
     return Client(url) if is_api(url) else None
 

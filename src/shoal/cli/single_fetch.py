@@ -1,4 +1,4 @@
-"""What `shoal fetch` and `shoal shell` share: from the flags to a page, without a store."""
+"""Fetch pages for `shoal fetch` and `shoal shell`, with the flags of the command and without a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SingleFetch:
-    """Fetches pages with the flags of one command, each when it is called. Use it in a `with` block."""
+    """Fetches pages with the flags of one command, one page for each call of `fetch`. Use it in a `with` block."""
 
     def __init__(self, url: str, typed: dict[str, Any]) -> None:
         import msgspec
@@ -25,7 +25,7 @@ class SingleFetch:
         self._settings = request_settings(typed)
         # Credentials of the URL are sent as a header, and to its origin only.
         (self.url,), logins = without_logins([seed_url(url)])
-        # Arguments are the spider's, which gets the page later.
+        # Arguments are passed to the spider, which gets the page later.
         fields = {name: value for name, value in spec_fields("crawl", typed).items() if name != "arguments"}
         spec = to_spec(CrawlRequest(seeds=(), **fields), [self.url])
         self._spec = msgspec.structs.replace(spec, logins=logins)

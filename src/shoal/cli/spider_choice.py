@@ -1,4 +1,4 @@
-"""The spiders of a command's workers: those on the command line, or all registered ones."""
+"""The spiders of a command's workers: the spiders on the command line, or all registered spiders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from shoal.worker.crawl_context import CALLER
 
 
 class Chosen(NamedTuple):
-    """Names and references, classes, and whether crawls without a spider are served."""
+    """The spiders to load.
+
+    references  by spider name
+    classes     by spider name
+    plain       whether crawls without a spider are served
+    """
 
     references: dict[str, str]
     classes: dict[str, type[Spider]]

@@ -1,7 +1,7 @@
 """`--out -`: records as JSON lines on standard output, while the crawl runs.
 
-Workers write part files, which are merged into a file in the folder of the store. This process copies what is new in
-that file to standard output, and removes the file when the crawl is finished.
+Workers write part files, which are merged into a file in the folder of the store. This process copies new records
+of that file to standard output, and removes the file when the crawl is finished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOLDER = "stdout"
 
 
 def output_uri(settings: Settings, crawl: str) -> str:
-    """The output that stands for standard output in a crawl."""
+    """Return the URI of the output that a crawl uses for standard output."""
     folder = Path(settings.store.folder).absolute() / _FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     return f"jsonl:{folder / quote(crawl, safe='')}.jsonl"
@@ -30,7 +30,7 @@ def is_standard_output(uri: str) -> bool:
 
 
 class RecordCopy:
-    """Copies the records of such outputs. What was there before was printed by an earlier command."""
+    """Copies new records of such outputs. Records that exist at the start were printed by an earlier command."""
 
     def __init__(self, outputs: Iterable[str]) -> None:
         paths = [Path(uri.removeprefix("jsonl:")) for uri in outputs if is_standard_output(uri)]
@@ -57,7 +57,7 @@ class RecordCopy:
         return not self.unread
 
     def remove(self) -> None:
-        """The crawl is finished and everything was printed."""
+        """Remove the files. Call it when the crawl is finished and everything was printed."""
         for path in self._positions:
             path.unlink(missing_ok=True)
 

@@ -40,6 +40,6 @@ _FLAGS = {typed: flag for flag, synonyms in _MEANT.items() for typed in synonyms
 
 
 def flag_for(typed: str, flags: Collection[str]) -> str:
-    """The flag of a command that a word of another program stands for; '' if there is none."""
+    """Return the flag of a command with the effect of another program's flag; '' if there is none."""
     meant = _FLAGS.get(typed.partition("=")[0], "")
     return meant if meant in flags else ""

@@ -35,6 +35,6 @@ def command(crawl: str, preview: bool, store: str | None, folder: str | None, **
     names = ", ".join(map(flag_of, changed.changed))
     report(f"{'Preview: would change' if preview else 'Changed'} {names} of crawl {crawl}.")
     if changed.waiting:
-        read = pluralize(changed.waiting, "waiting URL")
+        waiting = pluralize(changed.waiting, "waiting URL")
         which = "" if changed.all_read else " that were read"
-        report(f"The new rules exclude {changed.removed:,} of {read}{which}.")
+        report(f"The new rules exclude {changed.removed:,} of {waiting}{which}.")

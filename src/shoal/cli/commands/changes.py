@@ -1,4 +1,4 @@
-"""`shoal changes`: what a perpetual crawl has reported to its output of changes."""
+"""`shoal changes`: the changes that a perpetual crawl has written to its output of changes."""
 
 from __future__ import annotations
 

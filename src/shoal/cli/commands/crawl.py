@@ -78,14 +78,14 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     from shoal.urls.canonical import parts_of
 
     seeds = [seed_url(url) for url in typed["urls"]]
-    rest = None
+    more_seeds = None
     if typed["seeds"]:
-        rest = Seeds(typed["seeds"])
-        seeds += (first := rest.first())
+        more_seeds = Seeds(typed["seeds"])
+        seeds += (first := more_seeds.first())
         if not seeds:
-            raise InvalidInput(f"{rest.shown} has no URL; write one per line.")
+            raise InvalidInput(f"{more_seeds.shown} has no URL; write one per line.")
         if len(first) < STORED_SEEDS:
-            rest = None
+            more_seeds = None
     name = typed["name"]
     if name == "":
         raise click.UsageError("--name is empty; omit it, or pass a name.")
@@ -107,7 +107,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     # Spiders that this spider sends pages to may be registered.
     spiders = choose([typed["spider"]] if typed["spider"] else [], settings, alone=False)
     spider = next(iter(spiders.references)) if typed["spider"] else ""
-    visits, startless = [], None
+    visits, start_error = [], None
     typed_fields = spec_fields("crawl", typed)
     arguments = typed_fields.get("arguments", {})
     if spider:
@@ -125,7 +125,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
             # An existing crawl needs no start URLs.
             if name is None:
                 raise
-            startless = error
+            start_error = error
     fields = {"outputs": ("pages.db",), **typed_fields, "spider": spider}
     crawl_name = name or generated_name(parts_of(seeds[0] if seeds else visits[0].url).host)
     if typed["overwrite"]:
@@ -137,15 +137,15 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     except SinkRefused as error:
         # Nothing was opened yet: this is an error of the command line.
         raise InvalidInput(str(error)) from None
-    # Report at once what every worker would refuse.
+    # Report an invalid network now: every worker would refuse it.
     networks_of(settings.fetch.allow_networks)
     return run(
         CrawlJob(
             settings=settings, flags={key: value for key, value in setting_flags.items() if value is not None},
             workers=count, name=crawl_name, chosen=name is not None, overwrite=_overwritten(typed["overwrite"]),
-            seeds=seeds, spec=spec, given=_given(ctx), rest=rest, again=typed["again"], spiders=spiders, visits=visits,
-            spider=typed["spider"], startless=startless, verbose=typed["verbose"],
-            nameless=not re.search(r"https?://|@", spec.user_agent),
+            seeds=seeds, spec=spec, given=_given(ctx), more_seeds=more_seeds, again=typed["again"], spiders=spiders,
+            visits=visits, spider=typed["spider"], start_error=start_error, verbose=typed["verbose"],
+            no_contact=not re.search(r"https?://|@", spec.user_agent),
         )
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ async def _dump(settings: Settings, name: str, force: bool) -> None:
     from shoal.frontier import Frontier, dump
     from shoal.operations.atomic_file import whole_file
 
-    # As with Ctrl-C, so that workers do not wait until the hold of a dead dump expires.
+    # SIGTERM cancels the dump as Ctrl-C does, so that workers do not wait until the hold of a dead dump expires.
     dumping = cast("asyncio.Task[None]", asyncio.current_task())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, dumping.cancel)
     crawls = lines = 0

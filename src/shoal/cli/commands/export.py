@@ -50,13 +50,13 @@ def command(
         if kind == "":
             check_output(name)
     except SinkRefused as error:
-        # A wrong argument is reported as such.
+        # This is an error of the command line.
         raise InvalidInput(str(error)) from None
     if (flat or fields) and kind == "":
         raise click.UsageError("--flat and --fields work with CSV, JSON lines and JSON: pass such a file in --to.")
     if kind == "":
-        hear = lambda text: warn(text) if text else None  # noqa: E731
-        count = asyncio.run(into_output(source, name, hear, crawl=crawl, items=items))
+        on_trouble = lambda text: warn(text) if text else None  # noqa: E731
+        count = asyncio.run(into_output(source, name, on_trouble, crawl=crawl, items=items))
     else:
         output: Any = whole_file(name, force=force)
         if name == "-":
@@ -72,7 +72,7 @@ def command(
 
 
 def _named(text: str) -> str:
-    """The address of a name in [outputs] of shoal.toml; any other text unchanged."""
+    """Return the URI of a name in [outputs] of shoal.toml; any other text unchanged."""
     from shoal.cli.options import settings_of
     from shoal.sinks import is_name
 
@@ -80,7 +80,7 @@ def _named(text: str) -> str:
 
 
 def _source(text: str, target: str) -> str:
-    """What to read, if it is there. A file of no known ending is one of SQLite."""
+    """Return the output to read. A missing file is an error. A file with an unknown extension is read as SQLite."""
     from shoal.errors import SinkRefused
     from shoal.sinks import is_local
 
@@ -93,18 +93,18 @@ def _source(text: str, target: str) -> str:
         if not Path(text).is_file():
             raise
         text = f"{'warc' if text.lower().endswith(('.warc', '.warc.gz')) else 'sqlite'}:{text}"
-    named = text if Path(text).exists() else text.partition(":")[2] or text
-    path = Path(named)
+    file_name = text if Path(text).exists() else text.partition(":")[2] or text
+    path = Path(file_name)
     if not path.exists():
-        raise InvalidInput(f"There is no file {named} to export; pass the output of a crawl.")
-    there = Path(target) if Path(target).exists() else Path(target.partition(":")[2] or target)
-    if target != "-" and there.exists() and path.samefile(there):
+        raise InvalidInput(f"There is no file {file_name} to export; pass the output of a crawl.")
+    target_path = Path(target) if Path(target).exists() else Path(target.partition(":")[2] or target)
+    if target != "-" and target_path.exists() and path.samefile(target_path):
         raise click.UsageError("--from and --to are the same file.")
     return text
 
 
 def _target(text: str) -> tuple[str, str]:
-    """jsonl or csv and the path of the file, - for standard output; '' and the URI for what a sink has to write."""
+    """Return the format and path of a file (- is standard output), or '' and the URI of an output of a sink."""
     from shoal.settings import masked
     from shoal.sinks.contract import Holds, Location
     from shoal.sinks.registry import technologies, technology_of
@@ -119,7 +119,7 @@ def _target(text: str) -> tuple[str, str]:
     if technology is not None and technology.location is not Location.CALLER:
         return (technology.name, path) if technology.line_format(items=False) else ("", text)
     if scheme and any(scheme in known.schemes for known in technologies() if known.location is not Location.CALLER):
-        return "", text  # without a path: its technology says what is missing
+        return "", text  # without a path: the technology reports what is missing
     schemes = [
         known.endings[0] if known.endings else f"{known.name}://"
         for known in technologies()
@@ -131,7 +131,7 @@ def _target(text: str) -> tuple[str, str]:
 
 
 def _columns(fields: str | None, *, flat: bool, source: str, crawl: str | None, items: bool) -> list[str] | None:
-    """The columns that were chosen; None for those of an output."""
+    """Return the columns that were chosen; None for the columns of an output."""
     from shoal.operations.export import fields_of_items
     from shoal.settings import masked
 

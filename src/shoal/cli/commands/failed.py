@@ -34,7 +34,9 @@ def command(
             report(f"{queued} Resume with: {resume}" if resume else queued)
             return
         failures = (
-            (why, url) for why, url in control.failed(crawl) if (not chosen or url in chosen) and reason in ("", why)
+            (failure_reason, url)
+            for failure_reason, url in control.failed(crawl)
+            if (not chosen or url in chosen) and reason in ("", failure_reason)
         )
-        for why, url in itertools.islice(failures, most):
-            click.echo(f"{visible(why)}\t{visible(url)}")
+        for failure_reason, url in itertools.islice(failures, most):
+            click.echo(f"{visible(failure_reason)}\t{visible(url)}")

@@ -92,7 +92,7 @@ def _watch(fetched: FetchedPage, spider: str, callback: str, arguments: dict[str
         interrupted.append(True)
         raise KeyboardInterrupt
 
-    # The exception alone could end as one of the spider's.
+    # The exception alone could be treated as an error of the spider.
     signal.signal(signal.SIGINT, interrupt)
     while not interrupted:
         modified = {path: path.stat().st_mtime_ns for path in folder.glob("*.py") if path.exists()}

@@ -14,7 +14,7 @@ from shoal.cli.options import on_store
 def revisit(crawl: str, urls: tuple[str, ...], store: str | None, folder: str | None) -> None:
     """Visit URLs again although the crawl has seen them, as soon as their hosts allow it.
 
-    A failed URL is retried, and one that waits for its retry is due now. A finished crawl runs again.
+    A failed URL is retried, and a URL that waits for a retry is due now. A finished crawl runs again.
     """
     from shoal.cli.control import open_control
     from shoal.cli.ui.console import pluralize, report

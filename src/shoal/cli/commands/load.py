@@ -35,7 +35,7 @@ def command(file: str, shards: int | None, store: str | None, folder: str | None
         _load(settings, sys.stdin.buffer, shards)
         return
     try:
-        raw = Path(file).open("rb")  # noqa: SIM115 - closed below, where an OSError may be another's
+        raw = Path(file).open("rb")  # noqa: SIM115 - closed below, where an OSError may have another cause
     except OSError as error:
         raise InvalidInput(f"Cannot read the dump {file}: {error.strerror}.") from error
     with raw:
@@ -60,7 +60,7 @@ def _load(settings: Settings, raw: IO[bytes], shards: int | None) -> None:
 
 
 def _checked(lines: IO[str]) -> Iterator[str]:
-    """Return the lines if the first one is that of a dump; otherwise no store is created."""
+    """Return the lines. If the first line is not that of a dump, raise InvalidInput before a store is created."""
     first = lines.readline()
     try:
         is_dump = "frontier" in json.loads(first)

@@ -36,7 +36,7 @@ def _pending(host: PendingHost) -> str:
 
 
 def _schedule(description: Description) -> list[tuple[str, str]]:
-    """When a perpetual crawl comes back, and how old its copy is."""
+    """Return the rows of a perpetual crawl: the time of its next visit, and the age of its copy."""
     from shoal.cli.ui.console import approx_duration, format_timestamp, pluralize
 
     if not description.limits.every:

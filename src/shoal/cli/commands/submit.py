@@ -45,7 +45,7 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
         raise click.UsageError("Pass a URL, --seeds with a file of URLs, or --request.")
     if client := client_of(store):
         done = client.submit(**fields)
-        # The server may be anybody's.
+        # The server may be untrusted.
         click.echo(visible(str(done["id"])))
         return _code(client.wait(done["id"])["state"]) if wait else 0
     return asyncio.run(_submit(settings_of(store_flags(store, folder)), fields, wait))
@@ -163,13 +163,13 @@ def _read_seeds(source: str) -> list[str]:
     file = Seeds(source)
     urls = file.first()
 
-    async def rest() -> None:
+    async def read_rest() -> None:
         async for batch in file.rest():
             urls.extend(batch)
             if len(urls) > MAX_SEEDS:
                 raise InvalidInput(f"{file.shown} has more than {MAX_SEEDS:,} URLs; submit them as several crawls.")
 
-    asyncio.run(rest())
+    asyncio.run(read_rest())
     if file.skipped:
         raise InvalidInput(f"{file.faults[0]} (Lines of {file.shown} that are not URLs: {file.skipped}.)")
     return urls

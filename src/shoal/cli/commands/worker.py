@@ -1,4 +1,4 @@
-"""`shoal worker`: worker processes for the crawls of a store, until a signal, a time or the end of the work."""
+"""`shoal worker`: worker processes for the crawls of a store, until a signal, --for or --until-idle stops them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ from shoal.settings.sections import networks_of
 
 _IDLE_SECONDS = 1.0
 # The beginning of the message for each reason to stop.
-_WHY = {"signal": "Stopping", "time": "Stopping after the time of --for", "idle": "Stopping, nothing is left to do"}
+_STOP_TEXTS = {
+    "signal": "Stopping", "time": "Stopping after the time of --for", "idle": "Stopping, nothing is left to do",
+}  # fmt: skip
 
 
 @click.command("worker", short_help="Run workers for the crawls of a store.")
@@ -73,11 +75,11 @@ async def _run(
     settings: Settings, workers: int, spiders: Chosen, seconds: float | None, until_idle: bool, verbose: bool
 ) -> int:  # fmt: skip
     manager = ServiceManager()
-    place = WorkerFolder(settings)
+    worker_folder = WorkerFolder(settings)
     supervisor = Supervisor(
-        flags=startup_settings(settings), workers=workers, folder=place.folder, name=os.environ.get("WORKER_ID", ""),
-        on_event=_on_event, spiders=spiders.references, plain=spiders.plain, shared=True,
-        on_request=report_request if verbose else None,
+        flags=startup_settings(settings), workers=workers, folder=worker_folder.folder,
+        name=os.environ.get("WORKER_ID", ""), on_event=_on_event, spiders=spiders.references, plain=spiders.plain,
+        shared=True, on_request=report_request if verbose else None,
     )  # fmt: skip
     signals = StopSignals(supervisor)
     health = FleetHealth(supervisor, settings)
@@ -85,17 +87,17 @@ async def _run(
     try:
         async with await signals.race(opening) as frontier, serve_health(health, settings.worker.health):
             await operations.check_joining(frontier, platform.node())
-            await reclaim(frontier, place.folder)
+            await reclaim(frontier, worker_folder.folder)
             await supervisor.start(frontier)
             where = frontier.store_name
             text = f"{pluralize(workers, 'worker')} on {supervisor.name} connected to {where}. Press Ctrl-C to stop."
             report(text, event="workers.started", workers=workers, machine=supervisor.name, store=where)
             manager.ready(text)
             served = {*spiders.references, *([""] if spiders.plain else [])}
-            why = ""
+            stop_reason = ""
             with Progress(supervisor, where=where) as progress:
                 maintainer = Maintainer(frontier, settings, emit=_emit_trouble)
-                beside = [
+                tasks = [
                     asyncio.create_task(_update(progress, frontier)),
                     asyncio.create_task(maintainer.run()),
                     asyncio.create_task(
@@ -103,18 +105,18 @@ async def _run(
                     ),
                 ]
                 try:
-                    why = await _end(signals, supervisor, frontier, served if until_idle else None, seconds)
-                    if why:
+                    stop_reason = await _end(signals, supervisor, frontier, served if until_idle else None, seconds)
+                    if stop_reason:
                         progress.state = "stopping"
-                        text = f"{_WHY[why]}: waiting for in-flight requests. Press Ctrl-C again to quit now; "
-                        report(f"{text}nothing is lost either way.")
+                        text = f"{_STOP_TEXTS[stop_reason]}: waiting for in-flight requests. Press Ctrl-C again to quit"
+                        report(f"{text} now; nothing is lost either way.")
                         manager.stopping("Waiting for in-flight requests.")
                         await supervisor.stop(settings.worker.grace_seconds)
                 finally:
-                    for task in beside:
+                    for task in tasks:
                         task.cancel()
-                    await asyncio.gather(*beside, return_exceptions=True)
-            if why:
+                    await asyncio.gather(*tasks, return_exceptions=True)
+            if stop_reason:
                 total = supervisor.total()
                 text = f"Stored {pluralize(total.pages, 'page')} with {pluralize(total.requests, 'request')}."
                 report(text, event="workers.stopped", pages=total.pages, requests=total.requests, bytes=total.bytes)
@@ -125,7 +127,7 @@ async def _run(
         return INTERRUPTED
     finally:
         await supervisor.stop(0.0)
-        place.close()
+        worker_folder.close()
 
 
 async def _end(
@@ -174,7 +176,7 @@ async def _update(progress: Progress, frontier: Frontier) -> None:
 
 
 def _emit_trouble(text: str, /, *, event: str, **facts: object) -> None:
-    """As text, only troubles: which of many workers does the maintenance is chance."""
+    """In a text log, emit only trouble: it is arbitrary which of many workers runs the maintenance."""
     if is_json() or event.endswith((".trouble", ".failed")):
         emit(text, event=event, **facts)
 

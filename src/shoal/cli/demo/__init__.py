@@ -1,1 +1,1 @@
-"""`shoal demo`: a small site on this machine, a crawl of it, and what the site has seen."""
+"""`shoal demo`: four small sites on this machine, a crawl of them, and a check of the web servers' log."""

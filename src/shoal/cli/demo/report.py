@@ -25,10 +25,10 @@ def report_lines(sites: Sites, results: Path) -> list[str]:
         raise PromiseBroken(f"{missing} pages of {len(sites.stored())} are missing, and one is stored {most} times.")
     lines = ["site      pages   requests   open at once   smallest gap     delay"]
     for site in sites.ports:
-        own = sum(url.startswith(f"http://{sites.host(site)}/") for url in pages)
+        count = sum(url.startswith(f"http://{sites.host(site)}/") for url in pages)
         most, gap, delay = sites.open_at_once(site), sites.smallest_gap(site), sites.delay(site)
         lines.append(
-            f"{site:<9} {own:>5}   {len(sites.requests(site)):>8}   {most:>12}   {gap:>10.3f} s   {delay:>5.3f} s"
+            f"{site:<9} {count:>5}   {len(sites.requests(site)):>8}   {most:>12}   {gap:>10.3f} s   {delay:>5.3f} s"
         )
         if most > 1 or gap < delay:
             raise PromiseBroken(

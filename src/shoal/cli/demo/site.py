@@ -1,6 +1,6 @@
 """Four small web sites for `shoal demo`, served on ports of 127.0.0.1, and the log of their requests.
 
-Each site is one host to Shoal. The log is the web servers' own: when each request came and when it was answered.
+Each site is one host to Shoal. The web servers write the log: when each request came and when it was answered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import NamedTuple
 
-# Far below what is polite on the web; these servers are our own.
+# Much shorter than is polite on the web; these servers are our own.
 DELAY_SECONDS = 0.1
 CRAWL_DELAY_SECONDS = 0.3
 BUSY_SECONDS = 1
@@ -31,7 +31,7 @@ _DRAFTS = ("/drafts/election", "/drafts/merger")
 
 
 class LoggedRequest(NamedTuple):
-    """One line of a web server's log. Times are seconds since the sites began."""
+    """One line of a web server's log. Times are seconds since the sites started."""
 
     site: str
     path: str
@@ -46,7 +46,7 @@ class Sites:
     def __init__(self) -> None:
         self.ports: dict[str, int] = {}
         self.log: list[LoggedRequest] = []
-        self._began = time.monotonic()
+        self._started_mono = time.monotonic()
         self._lock = threading.Lock()
         self._pages: dict[str, dict[str, str]] = {}
 
@@ -86,7 +86,7 @@ class Sites:
                 threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
                 stack.callback(server.shutdown)
                 self.ports[site] = server.server_port
-            self._pages = {site: self._written(site) for site in self.ports}
+            self._pages = {site: self._create_pages(site) for site in self.ports}
             yield
 
     def answer(self, site: str, path: str) -> tuple[int, dict[str, str], str]:
@@ -104,15 +104,15 @@ class Sites:
             return 404, {"Content-Type": "text/html"}, "<title>Not found</title>"
         return 200, {"Content-Type": "text/html; charset=utf-8"}, body
 
-    def note(self, site: str, path: str, status: int, start: float) -> None:
+    def add_to_log(self, site: str, path: str, status: int, start: float) -> None:
         with self._lock:
             self.log.append(LoggedRequest(site, path, status, start, self.now()))
 
     def now(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started_mono
 
-    def _written(self, site: str) -> dict[str, str]:
-        """Every page of a site: a start page with links, and pages that lead on to the next and to another site."""
+    def _create_pages(self, site: str) -> dict[str, str]:
+        """Return every page of a site: a start page with links, and pages that link to the next and to another site."""
         titles = {f"/{title.lower().replace(' ', '-')}": title for title in _TITLES[site]}
         paths = list(titles)
         sites = list(_TITLES)
@@ -123,12 +123,12 @@ class Sites:
             "museum": ["https://museum.example/"],
             "shop": ["/offers"],
         }[site]
-        # The start page names half of them; the rest is found on the way.
+        # The start page links to half of the pages; the others are found through links.
         pages = {"/": _page(f"The {site}", [*paths[::2], *extra])}
         for number, (path, title) in enumerate(titles.items()):
             onward = paths[(number + 1) % len(paths)]
             pages[path] = _page(title, ["/", onward, f"http://{self.host(neighbour)}/"])
-        # Nothing links to these two: they are found by a redirect alone.
+        # No page links to these two: only a redirect leads to each.
         if site == "library":
             pages["/all-books"] = _page("All books", ["/"])
         if site == "news":
@@ -146,7 +146,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """A visitor that was ended does not read its answer."""
+        """Ignore the error: a crawler that was stopped does not read its response."""
 
 
 def _handler(sites: Sites, site: str) -> type[BaseHTTPRequestHandler]:
@@ -160,8 +160,8 @@ def _handler(sites: Sites, site: str) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            # Noted before the last byte is sent: the visitor cannot have finished earlier.
-            sites.note(site, self.path, status, start)
+            # Logged before the last byte is sent: the crawler cannot have finished earlier.
+            sites.add_to_log(site, self.path, status, start)
             self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:

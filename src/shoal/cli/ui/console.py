@@ -29,7 +29,7 @@ def visible(text: str) -> str:
 
 
 def printable_json(value: object, *, one_line: bool = False) -> str:
-    """A value as JSON for a terminal: characters that could control it are escaped, and nothing is changed by that."""
+    """Return a value as JSON. Characters that could control a terminal are escaped, which keeps the value the same."""
     # Most commands print no JSON.
     import msgspec
 
@@ -40,11 +40,11 @@ def printable_json(value: object, *, one_line: bool = False) -> str:
 
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(f"\\u{units[index : index + 4]}" for index in range(0, len(units), 4))
 
 
 def write(text: str) -> None:
-    """Write to stderr unchanged. A closed terminal is ignored, and one that takes no output is not waited for."""
+    """Write to stderr unchanged. A closed terminal is ignored, and a terminal that accepts no output does not block."""
     with contextlib.suppress(OSError, ValueError):
         data = text.encode(sys.stderr.encoding or "utf-8", "replace")
         sys.stderr.flush()
@@ -115,7 +115,7 @@ def warn(text: str, *, event: str = "warning", **fields: object) -> None:
 
 
 def fail(text: str, *, event: str = "error") -> None:
-    """Write why the program ends without having done what it was started for."""
+    """Write why the command failed."""
     _renderer(mask_secrets(text), "error", event, {})
 
 
@@ -125,7 +125,7 @@ def mask_secrets(text: str) -> str:
 
 
 def _masked(match: re.Match[str]) -> str:
-    # Rarely needed, and `shoal --help` does without.
+    # Imported late: it is rarely needed, and never by `shoal --help`.
     from shoal.settings import masked
 
     return masked(match[0])

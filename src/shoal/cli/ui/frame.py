@@ -44,7 +44,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     prefix: str = ""
     # Earlier runs worked on the crawl, so figures of this run are marked.
     resumed: bool = False
-    # Why the store is unavailable, '' if it is not, and for how long it has been.
+    # Why the store is unavailable ('' if it is available), and for how long.
     store_trouble: str = ""
     unavailable_seconds: float = 0.0
 
@@ -150,18 +150,18 @@ def _numbers(view: Snapshot, width: int, bars: str, *, tall: bool) -> list[Line]
 
 
 def pending_text(pending: Sequence[PendingHost]) -> str:
-    """The host with the longest wait, why, and for how long."""
-    first, rest = pending[0], len(pending) - 1
+    """Return the host with the longest wait, the time and the reason, and the number of other hosts."""
+    first, others = pending[0], len(pending) - 1
     reason = f" ({first.reason})" if first.reason else ""
-    others = f", and {rest:,} other host{'' if rest == 1 else 's'}" if rest else ""
-    return f"{first.host} for {approx_duration(first.seconds)}{reason}{others}"
+    more = f", and {others:,} other host{'' if others == 1 else 's'}" if others else ""
+    return f"{first.host} for {approx_duration(first.seconds)}{reason}{more}"
 
 
-def _labelled(label: str, value: str, rest: str, look: str = "strong") -> Line:
+def _labelled(label: str, value: str, details: str, look: str = "strong") -> Line:
     line: Line = [(f"{label:<{_LABEL}}", "faint")]
     if value:
         line.append((f"{value:<11} ", look))
-    return [*line, (rest, "")]
+    return [*line, (details, "")]
 
 
 def _reasons(word: str, number: int, reasons: Mapping[str, int], width: int, look: str) -> Line:
@@ -231,9 +231,9 @@ def _table(workers: list[Row], width: int, room: int, prefix: str) -> list[Line]
         texts = [_row(worker, prefix) for worker in parts]
         clip = [(f"{text[:_ROW_WIDTH]:<{_ROW_WIDTH}}  " if beside > 1 else text) for text in texts]
         lines.append([("".join(clip).rstrip(), "")])
-    if rest := workers[len(shown) :]:
-        pages, rate = sum(worker.pages for worker in rest), sum(worker.rate for worker in rest)
-        lines.append([(f"and {len(rest):,} more, with {pages:,} pages and {_rate(rate)} pages/s", "faint")])
+    if hidden := workers[len(shown) :]:
+        pages, rate = sum(worker.pages for worker in hidden), sum(worker.rate for worker in hidden)
+        lines.append([(f"and {len(hidden):,} more, with {pages:,} pages and {_rate(rate)} pages/s", "faint")])
     return lines
 
 

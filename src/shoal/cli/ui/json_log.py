@@ -58,10 +58,10 @@ def on_service_log(command: Command) -> Command:
     return _option("text on a terminal, else json", "json")(command)
 
 
-def _option(default: str, unseen: str) -> Callable[[Command], Command]:
+def _option(default: str, without_terminal: str) -> Callable[[Command], Command]:
     def choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         global _chosen
-        _chosen = value or ("" if sys.stderr is not None and sys.stderr.isatty() else unseen)
+        _chosen = value or ("" if sys.stderr is not None and sys.stderr.isatty() else without_terminal)
         set_renderer(render_json if is_json() else None)
         if is_json():
             _capture_library_logs()

@@ -1,7 +1,7 @@
 """Progress while workers run: a live display on a terminal, otherwise a line or a JSON event every few seconds.
 
 Counts are read from the store once per second. A store that does not respond is shown at once, with the reason and
-since when: its calls are retried for a minute, during which the figures do not change.
+the time of its last response: its calls are retried for a minute, during which the figures do not change.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _COUNT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
 _PENDING = 5
-# Figures that are older than this, while a server does not respond, are those of an unavailable store.
+# The store counts as unavailable if a server does not respond and the figures are older than this.
 _STALE_SECONDS, _WATCH_SECONDS = 2.0, 0.25
 
 
 class Progress:
-    """Progress of one crawl, or of all that these workers do if there is no crawl.
+    """Progress of one crawl, or of all work of these workers if there is no crawl.
 
     state      the state to display
     resumed    earlier runs worked on the crawl, so figures of this run are marked
@@ -48,19 +48,19 @@ class Progress:
         self._pace = Rates(crawl.id if crawl else "", crawl.limits.max_pages if crawl else 0)
         self._troubles: dict[str, str] = {}
         self._store_watch: asyncio.Task[None] | None = None
-        # Why the store is unavailable ('' if it is not), and since when.
+        # Why the store is unavailable ('' if it is available), and since when.
         self._store_trouble, self._unavailable_mono = "", 0.0
-        self._region = None
+        self._live_area = None
         if json_log.is_interactive():
             # Loaded only on a terminal.
             from shoal.cli.ui.live import LiveArea
 
-            self._region = LiveArea(self._frame)
+            self._live_area = LiveArea(self._frame)
         self.state = "running"
 
     def __enter__(self) -> Self:
-        if self._region is not None:
-            self._region.start()
+        if self._live_area is not None:
+            self._live_area.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -70,8 +70,8 @@ class Progress:
         """Remove the display."""
         if self._store_watch is not None:
             self._store_watch.cancel()
-        if self._region is not None:
-            self._region.stop()
+        if self._live_area is not None:
+            self._live_area.stop()
 
     async def update(self, frontier: Frontier) -> None:
         """Read the counts and report them, if it is time to."""
@@ -90,9 +90,9 @@ class Progress:
         self._pace.note(
             time.monotonic(), self._supervisor.total(), self._supervisor.reports, counts, hosts, pending
         )  # fmt: skip
-        if self._region is not None or json_log.is_json():
+        if self._live_area is not None or json_log.is_json():
             self._report_troubles()
-        if self._region is None and now - self._reported_mono >= _REPORT_SECONDS:
+        if self._live_area is None and now - self._reported_mono >= _REPORT_SECONDS:
             if json_log.is_json():
                 self._report_numbers(now)
             elif counts is not None:

@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One worker. `waits` is what took most of its last seconds."""
+    """One worker. `waits` is the cause that took most of its recent time."""
 
     name: str
     pid: int

@@ -23,7 +23,7 @@ _TYPED = {"store.url": "--store", "store.folder": "--folder", "fetch.proxy": "--
 
 
 async def show(
-    frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, total: WorkerReport | None = None, seconds: float = 0.0,
+    frontier: Frontier, crawl: Crawl, spec: CrawlSpec, *, total: WorkerReport | None = None, seconds: float = 0.0,
     resumed: bool = False,
 ) -> Counts:  # fmt: skip
     """Print the summary of a crawl that has ended or is paused, and return its counts.
@@ -63,16 +63,16 @@ async def show(
         )
         # In a short run, starting the processes takes most of the time.
         if seconds >= _MEANINGFUL_SECONDS and (shares := causes(total)):
-            first, *rest = [f"{name} {share:.0%}" for name, share in shares if share >= 0.01]
-            lines.append(f"  bottleneck  {first} of worker time" + (f"; {', '.join(rest)}" if rest else ""))
-    for output in policy.outputs:
+            first, *others = [f"{name} {share:.0%}" for name, share in shares if share >= 0.01]
+            lines.append(f"  bottleneck  {first} of worker time" + (f"; {', '.join(others)}" if others else ""))
+    for output in spec.outputs:
         if is_standard_output(output):
             continue
         lines.append(f"  output      {masked(output)}")
         if counts.stored and (hint := sample_command(output, crawl.id, items=bool(crawl.limits.spider))):
             lines.append(f"  try         {hint}")
-    if policy.files:
-        lines.append(f"  files       {masked(policy.files)}")
+    if spec.files:
+        lines.append(f"  files       {masked(spec.files)}")
     report(
         "\n".join(lines), event="crawl.ended", crawl=crawl.id, state=crawl.state.value, reason=crawl.why,
         seconds=round(seconds, 3) or None, pages=counts.stored, items=description.items or None,
@@ -80,7 +80,7 @@ async def show(
         bytes=description.bytes, open=counts.open,
         failed=counts.failed, excluded=counts.excluded, failed_by_reason=description.failed,
         excluded_by_reason=description.excluded, trapped=trapped,
-        outputs=[masked(output) for output in policy.outputs], files=masked(policy.files),
+        outputs=[masked(output) for output in spec.outputs], files=masked(spec.files),
     )  # fmt: skip
     return counts
 
@@ -92,8 +92,8 @@ def _new(total: WorkerReport) -> int:
 
 def _listed(reasons: dict[str, int]) -> str:
     shown = [f"{number:,} {reason}" for reason, number in list(reasons.items())[:_REASONS]]
-    rest = sum(list(reasons.values())[_REASONS:])
-    return ", ".join([*shown, f"{rest:,} for other reasons"] if rest else shown)
+    others = sum(list(reasons.values())[_REASONS:])
+    return ", ".join([*shown, f"{others:,} for other reasons"] if others else shown)
 
 
 def rate(pages_per_second: float) -> str:
@@ -108,7 +108,7 @@ def sample_command(output: str, crawl: str, *, items: bool = False) -> str:
 
     if is_name(output):
         return ""
-    # Shorter to read and to type: the command is run from here.
+    # A relative path is shorter, and the command is run from the current folder.
     return example_query(output, crawl, items=items).replace(f"{Path.cwd()}/", "")
 
 
