@@ -47,7 +47,7 @@ def _to_host(params: dict[str, Any], result: dict[str, Any], done: str) -> str:
 
 
 def _chosen(form: Form) -> dict[str, Any]:
-    """The URL of a row's own button, or those that are ticked."""
+    """Return the URL of the row whose button was pressed, or the selected URLs."""
     urls = form["only"] if "only" in form else form.get("urls", "")
     if not urls.split():
         raise InvalidInput("No URL is selected: select the URLs to retry.")
@@ -73,7 +73,7 @@ def _seeds(form: Form) -> dict[str, Any]:
 
 
 def _host_settings(form: Form) -> dict[str, Any]:
-    """An empty field removes what an operator had set."""
+    """Return the new settings of a host. An empty field removes an operator's setting."""
     try:
         delay, places = (form.get(name, "").strip() for name in ("delay_seconds", "places"))
         return {"delay_seconds": float(delay) if delay else None, "places": int(places) if places else None}
@@ -85,12 +85,12 @@ class PageAction(NamedTuple):
     path: str
     # The name of a route of the API.
     route: str = ""
-    # What `note_of` says afterwards.
+    # Selects the message that `note_of` returns after the change.
     done: str = ""
     body: Callable[[Form], dict[str, Any] | None] = _no_body
     params: Callable[[Form], dict[str, Any]] = _nothing
     to: Callable[[dict[str, Any], dict[str, Any], str], str] = _to_crawl
-    # Answers with a piece of a page and changes nothing, instead of calling a route.
+    # Returns a part of a page and changes nothing, instead of calling a route.
     answer: Callable[[View, Form], Awaitable[str]] | None = None
 
     def following(self, params: dict[str, Any], result: dict[str, Any]) -> str:
@@ -146,6 +146,6 @@ _NOTES = {
 
 
 def note_of(done: str, count: str) -> str:
-    """The sentence about a change that was made; '' for none."""
+    """Return the message about a change that was made; '' if there is none."""
     n = int(count) if count.isascii() and count.isdigit() and len(count) < 13 else 0
     return _NOTES.get(done, "").format(n=f"{n:,}", s="" if n == 1 else "s")

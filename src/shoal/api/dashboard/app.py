@@ -1,7 +1,7 @@
-"""The dashboard's endpoints: who is signed in, which page, which change, and the headers of its responses.
+"""The dashboard's endpoints: sign-in, pages and changes, and the headers of their responses.
 
 A change is a call of the API's own handler with the caller of the session: roles, checks and the audit log are those of
-the API. A page may be read by a link from anywhere; a change needs a form of the dashboard.
+the API. Any site may link to a page; a change needs a form of the dashboard.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Dashboard:
             **request.scope, "method": route.method, "path": route.path, "path_params": params, "headers": headers,
             "query_string": b"",
         }  # fmt: skip
-        # In both: what is refused is logged with the request of the browser.
+        # In both scopes: a refusal is logged with the request of the browser.
         start_entry(request.scope, route)
         scope |= {name: value for name, value in request.scope.items() if name.startswith("shoal.")}
 
@@ -179,7 +179,7 @@ class Dashboard:
     async def _caller(self, request: Request) -> Caller | None:
         session = session_of(request)
         if not self._sessions.is_fresh(session, now()):
-            # Invented ids must not become any number of calls to the store.
+            # Invented session ids must not cause an unlimited number of calls to the store.
             self._check_rate(request, None)
         caller = await self._sessions.caller(session, now())
         self._check_rate(request, caller)
@@ -193,7 +193,7 @@ class Dashboard:
         )  # fmt: skip
 
     def _shows_problems(self, endpoint: Endpoint) -> Endpoint:
-        """A refusal is a page as well."""
+        """Return an endpoint whose errors are shown as a page."""
 
         async def shown(request: Request) -> Response:
             def respond(problem: Problem, headers: dict[str, str]) -> Response:
@@ -233,7 +233,7 @@ def _to_sign_in(request: Request) -> Response:
 
 
 def _local(following: str) -> str:
-    """The path, if it is one of this server; else the overview."""
+    """Return the path if it is a path of this server, otherwise the path of the overview."""
     safe = following.startswith("/") and not following.startswith(("//", "/\\")) and following.isprintable()
     return following[:2000] if safe else "/"
 
@@ -246,12 +246,12 @@ async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in frame.MEDIA_TYPES:
         raise RequestRefused(404, "File not found.")
-    kept = {"Cache-Control": f"public, max-age={_YEAR_SECONDS}, immutable"}
-    return Response(frame.static(name), 200, kept, frame.MEDIA_TYPES[name])
+    headers = {"Cache-Control": f"public, max-age={_YEAR_SECONDS}, immutable"}
+    return Response(frame.static(name), 200, headers, frame.MEDIA_TYPES[name])
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form; of a field that comes several times, the values as lines."""
+    """Return the fields of a form. The values of a repeated field are joined as lines."""
     raw = await read_body(request, _MAX_FORM_BYTES, _FORM)
     try:
         fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=1000)

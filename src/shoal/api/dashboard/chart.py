@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn by the server: a line over time, its highest value, and what it is."""
+"""Charts as SVG, drawn by the server: a line over time, with its name and its highest value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.api.dashboard.html import E, Element
 from shoal.frontier.history import Growth
 
 _WIDTH, _HEIGHT = 600, 100
-# More than a screen has: neighbours are then drawn as their mean.
+# More points than this do not fit on a screen: neighbours are then drawn as their mean.
 _MOST_POINTS = 300
 _KEPT_SECONDS = 5.0
 _MOST_DRAWN = 100
@@ -33,25 +33,25 @@ class DrawnCharts:
 
 
 def chart(
-    name: str, points: Sequence[tuple[float, float]], shown: Callable[[float], str], *, start: float, end: float
+    name: str, points: Sequence[tuple[float, float]], format_value: Callable[[float], str], *, start: float, end: float
 ) -> Element:
     """Values over time, from `start` to `end` in seconds since 1970."""
     points = _thinned([point for point in points if start <= point[0] <= end])
     highest = max((value for _, value in points), default=0.0)
     latest = points[-1][1] if points else 0.0
-    label = f"{name}: now {shown(latest)}, maximum {shown(highest)}"
+    label = f"{name}: now {format_value(latest)}, maximum {format_value(highest)}"
     scale = highest or 1.0
-    at = [
+    positions = [
         ((time - start) / max(end - start, 1) * _WIDTH, _HEIGHT - value / scale * (_HEIGHT - 6))
         for time, value in points
     ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
     drawing = None
-    if at:
-        area = f"M{at[0][0]:.1f},{_HEIGHT} L{line} L{at[-1][0]:.1f},{_HEIGHT} Z"
+    if positions:
+        area = f"M{positions[0][0]:.1f},{_HEIGHT} L{line} L{positions[-1][0]:.1f},{_HEIGHT} Z"
         drawing = [E.path(d=area, class_="area"), E.polyline(points=line, class_="line")]
     return E.figure(
-        E.figcaption(E.b(name), f"{shown(latest)} · max {shown(highest)}"),
+        E.figcaption(E.b(name), f"{format_value(latest)} · max {format_value(highest)}"),
         E.svg(
             drawing, class_="chart", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img",
             aria_label=label,
@@ -64,7 +64,7 @@ def chart(
 def per_second(grown: Sequence[Growth], name: str) -> list[tuple[float, float]]:
     """A rate over time. A minute without a point had the rate of the time around it."""
     rates = [(float(point.at), getattr(point, name) / max(1, point.seconds)) for point in grown]
-    # The first rate is that of the time before it: a line from there, also if it is the only one.
+    # The first rate applies to the time before its point: the line starts there, even if it is the only rate.
     return [(grown[0].at - grown[0].seconds, rates[0][1]), *rates] if rates else []
 
 

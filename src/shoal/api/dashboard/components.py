@@ -33,7 +33,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Rounded to what a person needs: 12 s, 4 min, 3.5 h, 12 days."""
+    """Format a duration, rounded: 12 s, 4 min, 3.5 h, 12 days."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -68,7 +68,7 @@ def foreign(text: str, most: int = _SHOWN) -> Element:
 
 
 def outside(url: str, most: int = _SHOWN) -> Element:
-    """A link to a crawled page, which learns nothing about this one."""
+    """A link to a crawled page, which gets no information about this page."""
     if url.lower().startswith(("http://", "https://")):
         return E.a(foreign(url, most), href=url, rel="noopener noreferrer nofollow", target="_blank")
     return foreign(url, most)
@@ -111,14 +111,14 @@ def bar(part: float, whole: float, label: str) -> Element:
 
 
 def button(text: str, target: str, *, kind: str = "", name: str = "", value: str = "") -> Element:
-    """A change. It belongs to the page's own form, which has the proof of the session: so it may be in a live part."""
+    """A button for a change. It may be in a live part: it belongs to the page's form, which has the session's proof."""
     return E.button(
         text, type="submit", form="act", formaction=target, class_=kind or None, name=name or None, value=value or None
     )
 
 
 def tick(name: str, value: str, label: str) -> Element:
-    """A choice for the buttons of the page."""
+    """A checkbox that selects a value for the buttons of the page."""
     return E.input(type="checkbox", form="act", name=name, value=value, aria_label=label)
 
 
@@ -160,11 +160,11 @@ def by_reason(
 ) -> Node:
     """Counts by reason, the most frequent first. `target` is the page of a reason."""
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    rest = sum(count for _, count in ranked[most:])
+    others = sum(count for _, count in ranked[most:])
     rows: list[list[Node]] = [
         [E.a(foreign(reason), href=target(reason)) if target else foreign(reason), number(count)]
         for reason, count in ranked[:most]
     ]
-    if rest:
-        rows.append([f"{len(ranked) - most} other reasons", number(rest)])
+    if others:
+        rows.append([f"{len(ranked) - most} other reasons", number(others)])
     return table(label, (">Reason", "#URLs"), rows)

@@ -1,6 +1,7 @@
 """The fleet as the dashboard sees it: read at most once a second, and shared by all pages.
 
-Adds to the API's figures what needs a memory: rates, workers that have stopped responding, and what needs attention.
+Adds to the API's figures those that need earlier readings: rates and workers that have stopped responding. Also adds
+warnings for operators.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from shoal.api.request import ApiServer
 from shoal.frontier.inspect import NodeMemory, blocked_hosts, pending_hosts, store_memory
 from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE, Counts, Crawl, CrawlKind, State
 
-# Crawls on the overview. The page of all crawls has the rest.
+# Crawls on the overview. The page of all crawls has the others.
 OPEN_SHOWN, ENDED_SHOWN = 50, 10
-# Heartbeats come every ten seconds; one that is late by half of that is shown.
+# Heartbeats come every ten seconds; a worker whose heartbeat is five seconds late is marked.
 LATE_SECONDS = 15.0
-# How long a worker that is gone without a word stays visible.
+# How long a lost worker stays visible.
 _LOST_SECONDS = 600.0
 _ROUND_SECONDS, _SHARE = 1.0, 0.1
-# A reading that takes longer is made beside the requests for pages.
+# If a reading takes longer, the next ones are made in the background, and pages show the previous figures.
 _QUICK_SECONDS = 0.3
-# Figures that cost more are read less often.
+# Interval for figures that are expensive to read.
 _SLOW_SECONDS = 10.0
 _NEARLY_FULL = 0.8
 _CRAWLS_CHECKED = 20
@@ -40,7 +41,7 @@ class CrawlProgress(NamedTuple):
 
     @property
     def total(self) -> int:
-        """What the crawl has to do, as far as it is known: its URLs, or its limit of pages."""
+        """The work of the crawl, as far as it is known: its URLs, or its page limit if that is lower."""
         limit = self.crawl.limits.max_pages
         return min(self.counts.admitted, limit) if limit else self.counts.admitted
 
@@ -50,7 +51,7 @@ class CrawlProgress(NamedTuple):
 
     @property
     def eta_seconds(self) -> float | None:
-        """At the present rate. New links make it longer."""
+        """The time left at the current rate. New links make it longer."""
         left = self.total - self.done
         return left / self.rate if self.rate and left and self.crawl.state is State.RUNNING else None
 
@@ -98,13 +99,16 @@ class Fleet:
         self._slow_attention: list[Attention] = []
 
     async def read(self) -> FleetView:
-        """The fleet as it was a moment ago. With thousands of crawls, a reading takes seconds: then the last one."""
+        """Return the latest view of the fleet.
+
+        With thousands of crawls, a reading takes seconds. Then the last view is returned, and a reading is started.
+        """
         if self._view is not None and self._took_seconds > _QUICK_SECONDS:
             last = self._refreshing
             if last is None or last.done():
                 self._refreshing = asyncio.create_task(self._refresh())
                 if last is not None:
-                    # Raises what went wrong.
+                    # Raises the error of the last reading.
                     last.result()
             return self._view
         return await self._refresh()
@@ -160,7 +164,10 @@ class Fleet:
         return opened + ended
 
     def _note_workers(self, workers: list[WorkerView]) -> None:
-        """A worker that ends on purpose says so. One that was late and is gone has crashed or lost its connection."""
+        """Find lost workers: a worker that was late and is gone has crashed or lost its connection.
+
+        A worker that stops on purpose reports it.
+        """
         now = time.time()
         alive = {worker.name: worker for worker in workers}
         for name, worker in self._seen.items():
@@ -175,12 +182,12 @@ class Fleet:
         attentions = []
         if count := await blocked_hosts(self._server.frontier):
             attentions.append(Attention(f"{_count(count, 'host')} blocked by an operator", "/hosts?state=blocked"))
-        resting: set[str] = set()
+        backing_off: set[str] = set()
         for crawl in [crawl for crawl in crawls if crawl.state is State.RUNNING][:_CRAWLS_CHECKED]:
-            resting.update(host.host for host in await pending_hosts(self._server.frontier, crawl) if host.paused)
-        if resting:
+            backing_off.update(host.host for host in await pending_hosts(self._server.frontier, crawl) if host.paused)
+        if backing_off:
             attentions.append(
-                Attention(f"{_count(len(resting), 'host')} backing off after errors", "/hosts?state=backing-off")
+                Attention(f"{_count(len(backing_off), 'host')} backing off after errors", "/hosts?state=backing-off")
             )
         return attentions
 
@@ -188,7 +195,7 @@ class Fleet:
 def attention(
     rows: list[CrawlProgress], workers: list[WorkerView], lost: list[LostWorker], memory: list[NodeMemory]
 ) -> list[Attention]:
-    """What an operator should look at, the worst first."""
+    """Return the warnings for an operator, the worst first."""
     attentions: list[Attention] = []
     for row in rows:
         if row.crawl.state is State.PAUSED and row.crawl.why in (OUTPUT_UNAVAILABLE, OUTPUT_REFUSED):
@@ -198,9 +205,11 @@ def attention(
     running = [row for row in rows if row.crawl.state is State.RUNNING and row.crawl.kind is not CrawlKind.SCRAPY]
     if running and not workers:
         attentions.append(Attention(f"No worker is alive; {_count(len(running), 'crawl')} waiting", "/workers", True))
-    have = {spider for worker in workers for spider in worker.spiders}
+    available = {spider for worker in workers for spider in worker.spiders}
     missing = Counter(
-        row.crawl.limits.spider for row in running if row.crawl.limits.spider and row.crawl.limits.spider not in have
+        row.crawl.limits.spider
+        for row in running
+        if row.crawl.limits.spider and row.crawl.limits.spider not in available
     )
     for spider, count in missing.items() if workers else ():
         row = next(row for row in running if row.crawl.limits.spider == spider)

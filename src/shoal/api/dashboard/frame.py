@@ -1,4 +1,4 @@
-"""The frame of every page: head, menu, the form that buttons belong to, and the script and style that are ours."""
+"""The frame of every page: head, menu, the form that buttons belong to, and Shoal's own script and style sheet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEDIA_TYPES = {
     "dashboard.css": "text/css; charset=utf-8", "dashboard.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }  # fmt: skip
-# No script, style, image or connection but this server's own, and no markup that brings one.
+# Scripts, styles, images and connections only from this server, and no markup that adds others.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -49,12 +49,12 @@ def static(name: str) -> bytes:
 
 @cache
 def _address(name: str) -> str:
-    """With a hash, so that browsers keep it until it changes."""
+    """Return the address of a file, with a hash so that browsers cache the file until it changes."""
     return f"/static/{name}?{hashlib.sha256(static(name)).hexdigest()[:12]}"
 
 
 def document(page: DashboardPage, view: View, *, live: str = "", note: Node = None, signed_in: bool = False) -> str:
-    """The whole page. `live` is the address of its updates, `note` says what a change has done."""
+    """The whole page. `live` is the address of its updates, `note` is the message about a change."""
     menu = [
         E.li(E.a(name, href=target, aria_current="page" if page.section == name else None))
         for name, target, role, fleet_wide in _MENU

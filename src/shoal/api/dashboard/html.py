@@ -18,7 +18,7 @@ Value = str | int | float | bool | None
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VOID = frozenset(("br", "hr", "img", "input", "link", "meta"))
-# They hold an address. Only this server's own paths and addresses of the web are allowed: no javascript: and no data:.
+# Attributes with an address. Only this server's paths and addresses of the web are allowed: no javascript: or data:.
 _ADDRESSES = frozenset(("href", "src", "action", "formaction", "data-live"))
 _SAFE_ADDRESS = re.compile(r"(?:/(?!/)|#|\?|https?://|ftp://)", re.IGNORECASE)
 # Controls, and marks that reorder or hide text.
@@ -77,12 +77,12 @@ def render(node: Node) -> str:
 
 
 def visible(text: str) -> str:
-    """Text in which every character can be seen."""
+    """Return the text with its invisible characters replaced."""
     return _INVISIBLE.sub("\ufffd", text)
 
 
 def _write(node: Node, write: Callable[[str], None]) -> None:
-    """No generator: a page is rendered in one go, so its time is time in which the server does nothing else."""
+    """Write a node. Not a generator, for speed: the server does nothing else while it renders a page."""
     if node is None:
         return
     if isinstance(node, str):

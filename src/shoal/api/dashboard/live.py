@@ -1,4 +1,4 @@
-"""Live updates: while browsers show a page, it is rendered about once a second, and what has changed is sent to them.
+"""Live updates: while browsers show a page, it is rendered about once a second, and the changes are sent to them.
 
 Browsers with the same page and the same permissions share one rendering, so a hundred open dashboards cost the store
 about as much as one. A page that takes long to render is rendered less often.
@@ -16,7 +16,7 @@ from shoal.api.problem_details import RequestRefused, problem_of
 from shoal.errors import ShoalError
 
 _ROUND_SECONDS = 1.0
-# At most this part of the time goes into rendering one page.
+# At most this share of the time is used to render one page.
 _SHARE = 0.2
 _KEEPALIVE_SECONDS = 15.0
 # An event is sent to one browser every few milliseconds, and to several at once if it would take longer than this.
@@ -28,7 +28,7 @@ Render = Callable[[], Awaitable[dict[str, str]]]
 
 
 class _Viewer:
-    """One browser: the version that it has, and what it waits for."""
+    """One browser: the version that it has, and the future that it waits for."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -42,7 +42,7 @@ class _Viewer:
             self._waiting = None
 
     def wake(self) -> bool:
-        """False if it is still being sent something: it looks for the next version by itself."""
+        """Return False if an event is still being sent: the viewer then looks for the next version by itself."""
         if self._waiting is None or self._waiting.done():
             return False
         self._waiting.set_result(None)
@@ -60,12 +60,12 @@ class _Channel:
         self.trouble = ""
         # Renders the page while a browser shows it.
         self.task: asyncio.Task[None] | None = None
-        self.over = False
-        # The last event, for those who have all before it: most browsers have, so it is encoded once.
+        self.closed = False
+        # The last event, for browsers that have all earlier ones. Most have them, so it is encoded only once.
         self._event = b""
 
     def event_after(self, seen: int) -> bytes:
-        """What has changed since a version, as an event."""
+        """Return the event with the parts that have changed since a version."""
         if seen == self.version - 1 and self._event:
             return self._event
         parts = {name: html for name, (version, html) in self.parts.items() if version > seen}
@@ -86,7 +86,7 @@ class _Channel:
         return True
 
     def close(self) -> None:
-        self.over = True
+        self.closed = True
         for viewer in self.viewers:
             viewer.wake()
 
@@ -98,7 +98,7 @@ class LiveUpdates:
         self.viewers = 0
 
     async def stream(self, key: Hashable, render: Render, allowed: Allowed) -> AsyncIterator[bytes]:
-        """Events of one browser: `parts` with what has changed. Ends when `allowed` is false or the server stops."""
+        """Yield events for one browser: `parts` with the changes. Ends when `allowed` is false or the server stops."""
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = _Channel()
@@ -108,18 +108,18 @@ class LiveUpdates:
         if channel.task is None:
             channel.task = asyncio.create_task(self._run(key, channel, render))
         try:
-            # Browsers wait so long before they connect again.
+            # Browsers wait this many milliseconds before they reconnect.
             yield b"retry: 2000\n\n"
             while not self._stopping.is_set() and await allowed():
                 if channel.version > viewer.seen:
                     event = channel.event_after(viewer.seen)
                     viewer.seen = channel.version
                     yield event
-                elif channel.over:
+                elif channel.closed:
                     return
                 else:
                     await viewer.wait()
-                    if channel.version == viewer.seen and not channel.over:
+                    if channel.version == viewer.seen and not channel.closed:
                         yield b": still here\n\n"
         finally:
             del channel.viewers[viewer]
@@ -154,7 +154,7 @@ class LiveUpdates:
             channel.close()
 
     async def _wake_viewers(self, channel: _Channel) -> None:
-        """One after the other: a request of the API would have to wait for a hundred sends, but not for one."""
+        """Wake viewers one after the other, so that a request of the API waits for one send and not for a hundred."""
         at_once = max(1, round(len(channel.viewers) * _SEND_SECONDS / _SPREAD_SECONDS))
         woken = 0
         for viewer in list(channel.viewers):

@@ -10,7 +10,7 @@ _MOST_NAMES = 3000
 
 
 class CountRates:
-    """By name. A name that was not noted for a minute starts again."""
+    """The rates of counters, by name. A counter without a sample for a minute starts again."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}
@@ -25,7 +25,7 @@ class CountRates:
             samples.append((now, count))
         while len(samples) > 2 and now - samples[1][0] >= _SECONDS:
             samples.popleft()
-        # The name that was noted last is the last to be forgotten.
+        # The counter with the newest sample is the last to be dropped.
         self._samples[name] = samples
         while len(self._samples) > _MOST_NAMES:
             del self._samples[next(iter(self._samples))]

@@ -2,7 +2,7 @@
 
 A session is a random id in a cookie that scripts cannot read and that other sites' pages do not send. It is kept in
 the store, ends after twelve hours without a request, and is valid for the dashboard only: the API takes a token. It
-belongs to a token, not to a name: a session whose token is no longer in the settings is over.
+belongs to a token, not to a name: a session ends when its token is removed from the settings.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from shoal.errors import ShoalError
 from shoal.frontier.session_table import SessionTable
 
 COOKIE = "shoal_session"
-# A session that ended on another server is over here after this time at the latest.
+# A session that ended on another server ends here after this time at the latest.
 FRESH_SECONDS = 10.0
 _MOST_KNOWN = 10_000
 
 
 class Sessions:
-    """Times are passed in, on a clock that only goes forward."""
+    """Times are passed in, from a monotonic clock."""
 
     def __init__(self, tokens: Tokens, table: SessionTable) -> None:
         self._tokens = tokens
         self._table = table
-        # For the proof of those who need no session.
+        # Key of the proof for users who need no session.
         self._secret = secrets.token_bytes(32)
         # By id: the caller, and when the store confirmed it.
         self._known: dict[str, tuple[Caller, float]] = {}
@@ -56,14 +56,14 @@ class Sessions:
             await self._table.end(session)
 
     def is_fresh(self, session: str, now: float) -> bool:
-        """Whether `caller` answers without the store."""
+        """Whether `caller` returns without a call to the store."""
         if not self.required or not session:
             return True
         _, confirmed = self._known.get(session, (None, float("-inf")))
         return now - confirmed < FRESH_SECONDS
 
     async def caller(self, session: str, now: float) -> Caller | None:
-        """Who has this session, None when it is unknown or over."""
+        """Return the caller that has this session, None if it is unknown or has ended."""
         if self.is_fresh(session, now):
             return self.known(session)
         try:
@@ -81,12 +81,12 @@ class Sessions:
         return caller
 
     def known(self, session: str) -> Caller | None:
-        """Who had this session when it was last looked up here."""
+        """Return the caller that had this session when it was last looked up here."""
         return self._known.get(session, (None,))[0] if self.required else LOCAL_CALLER
 
     def proof(self, session: str) -> str:
-        """What a form must contain: derived from the session, unknown to pages of other sites."""
-        # Without tokens a session is whatever a page of another port has set as the cookie.
+        """Return the value that a form must contain: derived from the session, unknown to pages of other sites."""
+        # Without tokens, the session may be any cookie that a page on another port has set.
         key = session.encode() if self.required and session else self._secret
         return hmac.new(key, b"shoal form", hashlib.sha256).hexdigest()
 
@@ -103,7 +103,7 @@ def session_of(request: Request) -> str:
 
 
 def set_cookie(request: Request, response: Response, session: str) -> None:
-    """Only the browser knows whether the page came over TLS: a proxy may have ended it."""
+    """Set the session's cookie. Only the browser knows whether the page came over TLS: a proxy may terminate it."""
     secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
     response.set_cookie(COOKIE, session, path="/", httponly=True, samesite="strict", secure=secure)
 

@@ -1,4 +1,4 @@
-"""The table of pages: path, function, and who may see it."""
+"""The table of pages: path, function, and the required role."""
 
 from __future__ import annotations
 

@@ -43,11 +43,11 @@ class View(RequestContext):
         self.query = query
         # The proof that forms contain. It differs between sessions, so no live part may contain a form with fields.
         self.proof = proof
-        # Only live parts are used: what is costly and not in one may be left out.
+        # Only live parts are used: expensive content outside of them may be left out.
         self.for_updates = for_updates
 
     def may(self, role: Role, *, fleet_wide: bool = False) -> bool:
-        """Whether to show what requires this role. The API checks it again."""
+        """Whether to show content that requires this role. The API checks the role again."""
         return self.caller.role >= role and not (fleet_wide and self.caller.app)
 
 

@@ -12,7 +12,7 @@ _SHOWN = 200
 async def audit_page(view: View) -> DashboardPage:
     entries = await view.frontier.audit_trail.read(_SHOWN)
     rows: list[list[Node]] = [
-        # Who it was has a column of its own.
+        # The caller has its own column.
         [moment(entry.at), foreign(entry.text.removesuffix(f" by {entry.who}.").removesuffix(".") + ".", 300),
          foreign(entry.who), entry.role, entry.event]
         for entry in entries

@@ -1,4 +1,4 @@
-"""Changing a crawl while it runs: the options that an open crawl can change, as a form with their present values."""
+"""Changing a crawl while it runs: the options that an open crawl can change, as a form with their current values."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def changeable() -> list[Option]:
 
 
 def change_form(view: View, crawl: Crawl, values: dict[str, Any]) -> Node:
-    """The form, for those who may use it. `values` are the present ones, by attribute."""
+    """Return the form, if the caller may use it. `values` are the current values, by attribute."""
     if not crawl.state.open or crawl.kind is not CrawlKind.OWN or not view.may(Role.SUBMIT):
         return None
-    # Only what the user changes is sent: another operator may have changed the rest.
+    # Only the fields that the user changes are sent: another operator may have changed the others.
     before = [
         E.input(type="hidden", name=f"was-{option.name}", value=option_text(option, values)) for option in changeable()
     ]
@@ -38,7 +38,7 @@ def change_form(view: View, crawl: Crawl, values: dict[str, Any]) -> Node:
 
 
 def change_of(fields: dict[str, str]) -> dict[str, Any]:
-    """The body of the request that changes what differs from the values that the form was made with."""
+    """Return the body of the request: the options that differ from the values that the form was created with."""
     changes: dict[str, Any] = {}
     for option in changeable():
         before = fields.get(f"was-{option.name}", "").strip()
@@ -48,10 +48,10 @@ def change_of(fields: dict[str, str]) -> dict[str, Any]:
             continue
         text = fields.get(option.name, "").strip()
         if text.split() != before.split():
-            changes[option.attribute] = option_value(option, option.name, text) if text else _nothing(option)
+            changes[option.attribute] = option_value(option, option.name, text) if text else _empty_value(option)
     return changes
 
 
-def _nothing(option: Option) -> Any:
-    """An empty field: no limit, no pattern, or the default."""
+def _empty_value(option: Option) -> Any:
+    """Return the value of an empty field: no limit, no pattern, or the default."""
     return option.default if option.kind in (int, float) else type(option.default)()

@@ -1,6 +1,6 @@
-"""The charts of the fleet and of a crawl: the same, over the last hour, day, week or 90 days.
+"""The charts of the fleet or of a crawl, over the last hour, day, week or 90 days.
 
-A history has a point a minute, so charts are drawn again every few seconds, not with every rendering of a page.
+A history has one point per minute, so charts are drawn again every few seconds, not with every rendering of a page.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SPANS = {"hour": 3600, "day": 86400, "week": 7 * 86400, "90 days": 90 * 86400}
 
 
 async def charts(view: View, crawl: Crawl | None) -> Node:
-    """With links to choose the time span."""
+    """Return the charts, with links to choose the time span."""
     span = view.text("span", *_SPANS) or "hour"
     own = ("crawls", crawl.id) if crawl is not None else ()
     links = [
         E.li(E.a(f"last {name}", href=path(*own, span=name), aria_current="page" if name == span else None))
         for name in _SPANS
     ]
-    # A name that is used again belongs to another crawl.
+    # A name that is reused belongs to another crawl.
     key = ("" if crawl is None else f"{crawl.key} {crawl.ended_at}", span)
     drawn = view.fleet.charts.get(key, time.monotonic())
     if drawn is None:
@@ -40,13 +40,13 @@ async def charts(view: View, crawl: Crawl | None) -> Node:
 
 async def _draw(view: View, crawl: Crawl | None, span: str) -> Element:
     now = await store_seconds(view.frontier)
-    # It ends with the last minute: a chart that moved every second would be sent every second.
+    # The chart ends with the last full minute: a chart that moved every second would be sent every second.
     end = (crawl.ended_at if crawl is not None else 0.0) or now - now % 60
     start = end - _SPANS[span]
     step = Step.MINUTE if span in ("hour", "day") and now - start < 90000 else Step.HOUR
-    # One more than the span has, and the point before it: a rate needs two.
+    # One point more than the span has, and the point before it: a rate needs two points.
     points = await view.frontier.history.read(crawl, step, _SPANS[span] // step.seconds + 2)
-    # By hour, the last minutes are those of an hour that is not over.
+    # By hour, the last minutes belong to an hour that has not ended.
     end = max(end, points[-1].at) if points else end
     # A young history fills the width.
     if points and points[0].at > start:

@@ -1,4 +1,4 @@
-"""One crawl: what it has done, what it waits for, and what can be done with it."""
+"""One crawl: its progress, the hosts that it waits for, its records and settings, and the actions on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.pages.change_crawl import change_form
 from shoal.api.dashboard.pages.charts import charts
 from shoal.api.dashboard.pages.hosts import mean_response
-from shoal.api.dashboard.pages.records import some_records
+from shoal.api.dashboard.pages.records import first_records
 from shoal.api.dashboard.pages.workers import limited_by
 from shoal.api.dashboard.view import DashboardPage, View, live
 from shoal.api.pagination import make_cursor
@@ -51,11 +51,11 @@ _FAILED_SHOWN = 100
 _HOSTS_SHOWN = 200
 _LATEST_SHOWN = 8
 _ORDERS = {"": "longest queue first", "slowest": "slowest first"}
-# With a reason, so many pages of failures are looked at for one that is shown.
+# With a reason, at most this many pages of failures are searched for one page that is shown.
 _PAGES_SEARCHED = 50
 _ACTS = Role.SUBMIT
-# A crawl that was stopped, or has expired, takes no URL back.
-_RETRIED = (State.RUNNING, State.PAUSED, State.FINISHED)
+# Failed URLs of a crawl that was stopped or has expired cannot be retried.
+_RETRIABLE = (State.RUNNING, State.PAUSED, State.FINISHED)
 
 
 async def crawl_page(view: View) -> DashboardPage:
@@ -80,7 +80,7 @@ async def crawl_page(view: View) -> DashboardPage:
         live("pending", _pending(described.pending)),
         live("latest", await _latest(view, crawl)),
     ]
-    # Nothing of the rest is live.
+    # The remaining parts are not live.
     if not view.for_updates:
         content += [
             E.p(
@@ -90,7 +90,7 @@ async def crawl_page(view: View) -> DashboardPage:
                 E.a("slowest first", href=path("crawls", crawl.id, "hosts", order="slowest")),
             ),
             E.h2("Records"),
-            await some_records(view, crawl),
+            await first_records(view, crawl),
             _seeds_form(view, crawl),
             E.h2("Settings"),
             change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
@@ -125,7 +125,7 @@ def _actions(view: View, crawl: Crawl, described: Description) -> Node:
                 f"{own}/delete", f"Delete crawl {crawl.id}",
             )
         )  # fmt: skip
-    if described.counts.failed and crawl.state in _RETRIED:
+    if described.counts.failed and crawl.state in _RETRIABLE:
         acts.append(button("Retry all failed URLs", f"{own}/retry"))
     if crawl.kind is CrawlKind.OWN:
         acts.append(E.a("Clone as new", href=path("new", like=crawl.id), class_="button"))
@@ -156,7 +156,7 @@ def _figures(row: CrawlProgress, described: Description) -> Node:
 
 
 async def _limit(view: View, crawl: Crawl) -> Node:
-    """What limits the fleet's speed. A token of an application learns nothing of the fleet."""
+    """The bottleneck of the fleet. A token of an application gets no information about the fleet."""
     if view.caller.app or not crawl.state.open:
         return None
     fleet = await view.fleet.read()
@@ -164,7 +164,7 @@ async def _limit(view: View, crawl: Crawl) -> Node:
 
 
 async def _latest(view: View, crawl: Crawl) -> Node:
-    """The last pages by the workers' heartbeats: to find them in an output, all of it would have to be read."""
+    """The last pages, from the workers' heartbeats: to find them in an output, all of it would have to be read."""
     if not crawl.state.open:
         return None
     workers = (await view.fleet.read()).workers
@@ -244,7 +244,7 @@ def _seeds_form(view: View, crawl: Crawl) -> Node:
 
 
 def _settings(described: Description) -> Node:
-    """What differs from the defaults; the rest folded."""
+    """The settings that differ from their defaults; the others are folded."""
     values = {**msgspec.structs.asdict(described.limits), **described.policy}
     defaults = {option.attribute: option.default for option in options(CrawlSpec)}
     defaults["reach"] = defaults["scope"]
@@ -272,20 +272,20 @@ async def failed_page(view: View) -> DashboardPage:
     last: FailureCursor | None = view.cursor(FailureCursor, "failed", crawl.id)
     rows: list[list[Node]] = []
     own = path("crawls", crawl.id)
-    acts = view.may(_ACTS) and crawl.state in _RETRIED
+    acts = view.may(_ACTS) and crawl.state in _RETRIABLE
     for _ in range(_PAGES_SEARCHED):
         visits, last = await view.frontier.crawls.failed_page(crawl.id, _FAILED_SHOWN, last)
         rows += [
             [
                 *([tick("urls", visit.url, f"Choose {visit.url[:200]}")] if acts else []),
                 outside(visit.url),
-                foreign(why),
+                foreign(failure_reason),
                 str(visit.depth),
                 str(visit.retries + 1),
                 *([button("Retry", f"{own}/retry/chosen", name="only", value=visit.url)] if acts else []),
             ]
-            for visit, why in visits
-            if not reason or why == reason
+            for visit, failure_reason in visits
+            if not reason or failure_reason == reason
         ]
         if last is None or len(rows) >= _FAILED_SHOWN:
             break

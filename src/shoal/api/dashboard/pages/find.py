@@ -1,4 +1,4 @@
-"""Find a URL: what it is in each crawl, and which rule decides about it. `operations/explain.py` has the answers."""
+"""Find a URL: its state in each crawl, and the rule that decides about it. `operations/explain.py` finds both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.operations.seeds import seed_target
 from shoal.urls.canonical import MAX_URL_BYTES
 
 _REVISITED = (UrlPlace.DONE, UrlPlace.FAILED, UrlPlace.LATER)
-# Each crawl is checked by itself: open ones first, as long as a person waits.
+# Crawls are checked one by one, open crawls first, up to this number and for this time: a person waits.
 _CRAWLS, _SECONDS = 500, 3.0
 
 
@@ -55,7 +55,10 @@ async def find_page(view: View) -> DashboardPage:
 
 
 async def _explanations(view: View, url: str) -> tuple[list[Explanation], list[Explanation], int, dict[str, Crawl]]:
-    """Of crawls that know the URL, of those that do not, how many crawls were left out, and the crawls."""
+    """Return explanations of crawls that know the URL, and of the others.
+
+    Also returns the number of crawls that were not searched, and the crawls by id.
+    """
     crawls = [
         crawl
         async for _, crawl in list_crawls(view.frontier)
@@ -65,16 +68,16 @@ async def _explanations(view: View, url: str) -> tuple[list[Explanation], list[E
     known: list[Explanation] = []
     others: list[Explanation] = []
     deadline = time.monotonic() + _SECONDS
-    for place, crawl in enumerate(crawls):
-        if place >= _CRAWLS or time.monotonic() > deadline:
-            return known, others, len(crawls) - place, {crawl.id: crawl for crawl in crawls}
+    for index, crawl in enumerate(crawls):
+        if index >= _CRAWLS or time.monotonic() > deadline:
+            return known, others, len(crawls) - index, {crawl.id: crawl for crawl in crawls}
         explained = await explain(view.frontier, crawl, url)
         (others if explained.state is UrlPlace.UNKNOWN else known).append(explained)
     return known, others, 0, {crawl.id: crawl for crawl in crawls}
 
 
 def _actions(view: View, explained: Explanation, crawl: Crawl) -> Node:
-    """What can be done with the URL in this crawl. The API checks it again."""
+    """The actions on the URL in this crawl. The API checks again whether they are allowed."""
     if not view.may(Role.SUBMIT) or not can_revisit(crawl):
         return None
     own, acts = path("crawls", crawl.id), list[Node]()

@@ -1,4 +1,4 @@
-"""Hosts: which wait, back off or are blocked; and one host with its delays, its robots.txt and its queue."""
+"""Hosts: lists of waiting, backing-off and blocked hosts; and one host with its delays, robots.txt and queue."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ async def hosts_page(view: View) -> DashboardPage:
     paused = [crawl.key async for _, crawl in list_crawls(view.frontier) if crawl.state is State.PAUSED]
     hosts: list[HostView] = []
     following = None
-    async for at, host in _names(view, state, shard, name, paused):
+    async for host_shard, host in _names(view, state, shard, name, paused):
         if text not in host:
             continue
         if len(hosts) == _SHOWN:
             following = make_cursor((shard, name), "hosts", state, text)
             break
         hosts.append(await view_of(view, await view.frontier.hosts.get(host), paused))
-        shard, name = at, host
+        shard, name = host_shard, host
     now = await store_seconds(view.frontier)
     links = [
         E.li(E.a(shown, href=path("hosts", state=key, name=text), aria_current="page" if key == state else None))
@@ -93,7 +93,7 @@ async def hosts_page(view: View) -> DashboardPage:
 async def _names(
     view: View, state: str, shard: int, after: str, paused: list[str]
 ) -> AsyncIterator[tuple[int, str]]:  # fmt: skip
-    """Hosts of a state with their shard, behind a position."""
+    """Yield the hosts in a state, with their shard, that follow a position."""
     frontier = view.frontier
     if state:
         names = set(await blocked_host_names(frontier)) if state == "blocked" else set()
@@ -108,10 +108,10 @@ async def _names(
                 yield 0, name
         return
     spiders = {""} | {crawl.limits.spider async for _, crawl in list_crawls(frontier) if crawl.state.open}
-    for number_ in range(shard, frontier.shards.count):
-        for name in await waiting_hosts(frontier, number_, spiders, paused):
-            if number_ > shard or name > after:
-                yield number_, name
+    for host_shard in range(shard, frontier.shards.count):
+        for name in await waiting_hosts(frontier, host_shard, spiders, paused):
+            if host_shard > shard or name > after:
+                yield host_shard, name
 
 
 def _table(hosts: list[HostView], now: float, state: str, text: str) -> Node:
@@ -169,7 +169,7 @@ async def host_page(view: View) -> DashboardPage:
 
 
 async def _effective_delay(view: View, host: HostView) -> str:
-    """The delay that is kept, and where it comes from: the longest one, as the store's scripts have it."""
+    """The delay that applies, and its source: the longest delay, as in the store's scripts."""
     if host.delay_seconds is not None:
         delays = [(host.delay_seconds, "set by an operator")]
     else:
@@ -259,7 +259,7 @@ def _length(each: PastBackOff) -> str:
 
 
 async def _robots(view: View, host: HostView, now: float) -> Node:
-    """The rules as the fleet has them, and whether they allow a URL that is typed."""
+    """The fleet's copy of the rules, and whether it allows the URL that the user typed."""
     # The fleet stores one copy per token, in lower case.
     token = product_token(view.text("agent") or DEFAULT_USER_AGENT).lower()
     typed = view.text("url").strip()
@@ -297,22 +297,22 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
 def _rules(rules: list[RobotsRule]) -> Node:
     if not rules:
         return "none: everything is allowed"
-    rest = len(rules) - _RULES_SHOWN
+    hidden = len(rules) - _RULES_SHOWN
     return E.details(
         E.summary(f"{len(rules):,} rule{'' if len(rules) == 1 else 's'}"),
         E.ul([E.li(E.code(foreign(str(rule)))) for rule in rules[:_RULES_SHOWN]]),
-        E.p(f"and {rest:,} more", class_="quiet") if rest > 0 else None,
+        E.p(f"and {hidden:,} more", class_="quiet") if hidden > 0 else None,
     )
 
 
 def _decision(rules: Rules, origin: str, typed: str, token: str) -> Node:
-    """What the rules say about a URL, or a path of this origin."""
+    """Whether the rules allow a URL, or a path of this origin."""
     url = typed if "//" in typed else f"{origin}/{typed.removeprefix('/')}"
     try:
         target = canonical(url)
     except InvalidUrl as error:
         return note("bad", str(error))
     allowed, rule = rules.allows(target.path), rules.deciding_rule(target.path)
-    why = "no rule matches" if rule is None else f"rule {rule}" + (f" in line {rule.line}" if rule.line else "")
+    reason = "no rule matches" if rule is None else f"rule {rule}" + (f" in line {rule.line}" if rule.line else "")
     verdict = "allowed" if allowed else "disallowed"
-    return note("good" if allowed else "bad", f"{target.path} is {verdict} for {token}: {why}.")
+    return note("good" if allowed else "bad", f"{target.path} is {verdict} for {token}: {reason}.")

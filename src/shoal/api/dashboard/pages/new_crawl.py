@@ -29,13 +29,13 @@ _TITLES = {
     "output": "Output", "crawl": "Crawl", "scope": "Scope", "limits": "Limits", "politeness": "Politeness",
     "requests": "Requests", "": "More",
 }  # fmt: skip
-# Where the description, which is that of a field of the API, would puzzle a person with a form.
+# Help texts for fields whose description, which is written for the API, would confuse the user of a form.
 _HELP = {
     "seeds": "Start URLs, one per line.",
     "name": "The crawl's id. Leave it empty to get one.",
     "outputs": "Output URIs, or names from [outputs] in the workers' settings, separated by commas.",
 }
-# An estimate needs them, and no crawl has them.
+# An estimate needs a response time, which is not an option of a crawl.
 _RESPONSE_SECONDS = 0.2
 
 
@@ -97,7 +97,7 @@ def option_field(option: Option, values: dict[str, Any]) -> Node:
     help_ = E.p(text, class_="help", id=described)
     entry: Node
     if kind is bool:
-        # A checkbox that is off is not sent: the hidden field says that it was there.
+        # A checkbox that is off is not sent: the hidden field shows that the form had it.
         entry = [
             E.input(type="hidden", name=f"has-{name}", value="1"),
             E.input(type="checkbox", name=name, id=identity, checked=bool(value), aria_describedby=described),
@@ -145,7 +145,7 @@ def _bound(value: float | None) -> str | None:
 
 
 def request_of(fields: dict[str, str]) -> dict[str, Any]:
-    """The request that a form stands for. Only what differs from the defaults is sent."""
+    """Return the request of a form, with only the values that differ from the defaults."""
     request: dict[str, Any] = {}
     for name, option in _options().items():
         text = fields.get(name, "").strip()
@@ -182,7 +182,7 @@ def option_value(option: Option, name: str, text: str) -> Any:
 
 
 async def check_request(view: View, fields: dict[str, str]) -> str:
-    """What is wrong with the form so far, or what the crawl would take. Nothing is changed."""
+    """Return the error in the form, or the estimate for the crawl. Nothing is changed."""
     if not fields.get("seeds", "").strip():
         return render(_estimate_hint())
     try:

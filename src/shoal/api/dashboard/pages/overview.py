@@ -1,4 +1,4 @@
-"""The overview: what the fleet does now, and what needs attention."""
+"""The overview: the current figures of the fleet, its charts and crawls, and warnings."""
 
 from __future__ import annotations
 

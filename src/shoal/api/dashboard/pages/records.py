@@ -1,7 +1,7 @@
-"""Records of a crawl: browse, search, and one record with everything that is known of it.
+"""Records of a crawl: browse, search, and one record with all its fields.
 
-Read from the first output that this server can read, in the order of that output. A search looks at some thousand
-records at a time, and says where it stopped: outputs differ in what they can search themselves.
+Read from the first output that this server can read, in the order of that output. A search reads a few thousand
+records at a time, and shows how far it got: outputs differ in what they can search themselves.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from shoal.sinks.reader import Cursor, page_with_cursors
 
 _SECTION = "Crawls"
 _SHOWN, _SOME = 50, 8
-_LOOKED_AT, _SECONDS = 5000, 2.0
+_MAX_READ, _SECONDS = 5000, 2.0
 _BATCH = 500
-# Of the text of a record.
+# Characters of a record's text that are shown.
 _PREVIEW = 4000
 _COLUMNS = ("crawl", "url", "status", "error", "title", "content_type", "bytes", "fetched_at")
 _Position = tuple[Annotated[int, Meta(ge=0)], list[Any] | None]
 
 
 class Search(NamedTuple):
-    """What records must have; '' is anything."""
+    """The conditions for records; '' matches everything."""
 
     prefix: str = ""
     status: str = ""
@@ -67,11 +67,11 @@ class Search(NamedTuple):
         return (*_COLUMNS, *(("description", "text") if self.text else ()))
 
 
-class Found(NamedTuple):
-    # Each with the position before it, from which it can be read again.
+class Matches(NamedTuple):
+    # Each record with the position before it, from which it can be read again.
     records: list[tuple[_Position, Record]]
     following: _Position | None
-    looked_at: int
+    records_read: int
 
 
 async def records_page(view: View) -> DashboardPage:
@@ -85,7 +85,7 @@ async def records_page(view: View) -> DashboardPage:
         if position is not None:
             raise
         # An output is created with its first record.
-        matches, trouble = Found([], None, 0), str(error)
+        matches, trouble = Matches([], None, 0), str(error)
     query = search._asdict()
     following = (
         path("crawls", crawl.id, "records", **query, cursor=make_cursor(matches.following, *of))
@@ -103,13 +103,13 @@ async def records_page(view: View) -> DashboardPage:
             E.button("Search", type="submit"), action=path("crawls", crawl.id, "records"), method="get", class_="row",
         ),
         _table(crawl, matches) if matches.records else empty(_nothing(searched, following, trouble)),
-        E.p(f"{number(matches.looked_at)} records were searched.", class_="quiet") if searched else None,
+        E.p(f"{number(matches.records_read)} records were searched.", class_="quiet") if searched else None,
         more(following, "Search further" if searched else "Next page"),
     ]  # fmt: skip
     return DashboardPage(f"Records of {crawl.id}", content, _SECTION)
 
 
-async def some_records(view: View, crawl: Crawl) -> Node:
+async def first_records(view: View, crawl: Crawl) -> Node:
     """A few records for the page of a crawl. Not for its live updates: an output may be slow."""
     if view.for_updates:
         return None
@@ -122,7 +122,7 @@ async def some_records(view: View, crawl: Crawl) -> Node:
     return [order, _table(crawl, matches), link] if matches.records else E.p("No record yet.", class_="quiet")
 
 
-def _table(crawl: Crawl, matches: Found) -> Node:
+def _table(crawl: Crawl, matches: Matches) -> Node:
     rows: list[list[Node]] = [
         [
             E.a(foreign(record.url), href=path("crawls", crawl.id, "record", at=_at(position, crawl))),
@@ -144,29 +144,29 @@ def _nothing(searched: bool, following: str | None, trouble: str) -> str:
 
 async def find(
     context: RequestContext, crawl: Crawl, search: Search, start: _Position | None, most: int = _SHOWN
-) -> Found:
-    """Records behind a position that match. It ends when it has enough, or has looked at enough."""
+) -> Matches:
+    """Return matching records after a position. It stops at `most` matches, or at the limit of records or time."""
     first, after = start or (0, None)
     deadline = time.monotonic() + _SECONDS
     matching: list[tuple[_Position, Record]] = []
-    looked = 0
+    records_read = 0
     batch = _BATCH if any(search) else most
     while True:
         first, rows, last = await _read(context, crawl, first, after, batch, search.columns)
         before: Sequence[Any] | None = after
         for cursor, record in rows:
-            looked += 1
+            records_read += 1
             if search.matches(record):
                 matching.append(((first, list(before) if before is not None else None), record))
             before = cursor
             if len(matching) == most:
                 more_left = last is not None or cursor != rows[-1][0]
-                return Found(matching, (first, list(cursor)) if more_left else None, looked)
+                return Matches(matching, (first, list(cursor)) if more_left else None, records_read)
         if last is None:
-            return Found(matching, None, looked)
+            return Matches(matching, None, records_read)
         after = list(last)
-        if looked >= _LOOKED_AT or time.monotonic() > deadline:
-            return Found(matching, (first, after), looked)
+        if records_read >= _MAX_READ or time.monotonic() > deadline:
+            return Matches(matching, (first, after), records_read)
 
 
 async def _read(
@@ -174,20 +174,20 @@ async def _read(
 ) -> tuple[int, list[tuple[Cursor, Record]], Cursor | None]:
     """Records of the first output that can be read, and its number."""
     refused: Exception = InvalidInput(f"Crawl {crawl.id!r} has no output, so it has no records.")
-    for place, output in enumerate(crawl.spec.get("outputs", ())):
-        if place < first:
+    for index, output in enumerate(crawl.spec.get("outputs", ())):
+        if index < first:
             continue
         uri = context.server.settings.outputs.get(output, output)
         try:
             rows, last = await page_with_cursors(uri, crawl.id, count, after=after, columns=columns)
         except UnknownCrawl:
-            return place, [], None
+            return index, [], None
         except (SinkRefused, InvalidInput) as error:
             if after is not None:
                 raise
             refused = error
             continue
-        return place, [(cursor, row) for cursor, row in rows if isinstance(row, Record)], last
+        return index, [(cursor, row) for cursor, row in rows if isinstance(row, Record)], last
     raise refused
 
 

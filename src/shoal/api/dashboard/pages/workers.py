@@ -1,4 +1,4 @@
-"""Workers: who is alive, what each does, and who has stopped responding; and the servers of the store."""
+"""Workers: which are alive, what each does, and which have stopped responding; and the servers of the store."""
 
 from __future__ import annotations
 

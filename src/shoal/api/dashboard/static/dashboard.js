@@ -11,17 +11,17 @@ const dayAndClock = new Intl.DateTimeFormat(undefined, {
 
 function showTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
-    const moment = new Date(element.dateTime);
-    if (Number.isNaN(moment.getTime())) continue;
+    const time = new Date(element.dateTime);
+    if (Number.isNaN(time.getTime())) continue;
     const format = { clock, day }[element.dataset.format] || dayAndClock;
-    const text = element.dataset.format === "relative" ? ago(moment) : format.format(moment);
+    const text = element.dataset.format === "relative" ? ago(time) : format.format(time);
     if (element.textContent !== text) element.textContent = text;
-    element.title = full.format(moment);
+    element.title = full.format(time);
   }
 }
 
-function ago(moment) {
-  const seconds = (Date.now() - moment.getTime()) / 1000;
+function ago(time) {
+  const seconds = (Date.now() - time.getTime()) / 1000;
   const size = Math.abs(seconds);
   if (size < 1.5) return "now";
   const [unit, length] = size < 90 ? ["s", 1] : size < 5400 ? ["min", 60] : size < 129600 ? ["h", 3600] : ["days", 86400];
@@ -29,7 +29,7 @@ function ago(moment) {
   return seconds < -1 ? `in ${text}` : `${text} ago`;
 }
 
-// Change `old` until it equals `fresh`, and touch nothing that is equal: focus, selection and open details stay.
+// Make `old` equal to `fresh`, and leave equal nodes unchanged: focus, selection and open details stay.
 function morph(old, fresh) {
   const before = Array.from(old.childNodes);
   const after = Array.from(fresh.childNodes);
@@ -70,7 +70,7 @@ function update({ parts, trouble }) {
   document.documentElement.dataset.updated = String(Number(document.documentElement.dataset.updated || 0) + 1);
 }
 
-// A browser has six connections to a server: a page that nobody looks at gives its own back.
+// A browser has six connections to a server, so a hidden page closes its own.
 let source = null;
 function listen() {
   const address = document.body.dataset.live;
@@ -88,7 +88,7 @@ function listen() {
   }
 }
 
-// A form with data-check is sent to that address while it is filled in, and the answer is shown beside it.
+// A form with data-check is sent to that address while it is filled in, and the response is shown beside it.
 function checkForm(form) {
   const target = document.getElementById(form.dataset.show);
   let timer = 0;
