@@ -65,7 +65,7 @@ def _endpoint(
 
 
 async def carry_out(audit: AuditLog, route: Route, request: Request, server: ApiServer, caller: Caller) -> Response:
-    """Handle a request of this caller, if it may make it, and log what it changed."""
+    """Handle a request if its caller is authorized, and log the change."""
     context = AuditedRequest(request, server, caller)
     if route.role is not None and caller.role < route.role:
         has, needed = caller.role.name.lower(), route.role.name.lower()
@@ -78,7 +78,7 @@ async def carry_out(audit: AuditLog, route: Route, request: Request, server: Api
 
 
 def check_rate(rates: RateLimiter, request: Request, caller: Caller | None) -> None:
-    """Refuse what is too much. The rate limit counts valid tokens by name and invalid ones by address."""
+    """Refuse a request above the rate limit, which counts valid tokens by name and invalid tokens by address."""
     address = request.client.host if request.client else ""
     seconds = rates.wait_seconds(f"token {caller.name}" if caller else f"address {address}", now())
     if seconds:

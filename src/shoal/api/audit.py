@@ -1,8 +1,8 @@
 """The audit log: an event for every change that a request made, and for every request that was refused or failed.
 
-Owns which route is which operation. Events are built here, from a route's request and response, so that handlers need
-not emit any. A request that only reads is logged when it fails or is not authorized. Reports of IndexNow, which any
-site may send without a token, are logged only if they fail.
+Owns the mapping of routes to operations. Events are built here, from a route's request and response, so that handlers
+need not emit any. A request that only reads is logged when it fails or is not authorized. Reports of IndexNow, which
+any site may send without a token, are logged only if they fail.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ _REQUEST = ("method", "route", "crawl", "host", "app", *_CALLER, "address", "sta
 def facts() -> dict[str, list[str]]:
     """The fields of each event of the API, for docs/reference/logs.md."""
     by_event: dict[str, list[str]] = {}
-    for event, own in OPERATIONS.values():
+    for event, from_response in OPERATIONS.values():
         subject = ("host", "changed") if event == "host.changed" else ("crawl", "app")
         seeds = ("seeds",) if event in ("crawl.submitted", "crawl.seeded") else ()
         names = by_event.setdefault(event, [])
-        names += [name for name in (*subject, *seeds, *own, *_CALLER) if name not in names]
+        names += [name for name in (*subject, *seeds, *from_response, *_CALLER) if name not in names]
     by_event["request.refused"] = [*_REQUEST, "left_out"]
     by_event["request.failed"] = [*_REQUEST, "left_out", "trace"]
     return by_event
 
 
 class AuditEntry:
-    """What is known of a request so far."""
+    """The data of a request for the audit log, as far as they are known."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -131,7 +131,7 @@ class AuditLog:
         start_entry(request.scope, route)
 
     async def log_change(self, context: RequestContext, route: Route, response: Response) -> None:
-        """Emit the event of a request that was carried out, and note it in the audit trail."""
+        """Emit the event of a request that was carried out, and add it to the audit trail."""
         changes: list[tuple[str, str]] = []
 
         def emit(text: str, /, *, event: str, **facts: object) -> None:

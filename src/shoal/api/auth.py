@@ -31,7 +31,7 @@ class Role(IntEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who makes a request. With an `app`, only that application's crawls are accessible, and nothing of the fleet."""
+    """The sender of a request. With an `app`, it can access only crawls of that application, and not the fleet."""
 
     name: str
     role: Role
@@ -72,7 +72,10 @@ class Tokens:
         return match
 
     def mark(self, token: str) -> str:
-        """What a session of this token keeps: the token cannot be computed from it. '' for an invalid token."""
+        """Return the value that a session of this token keeps; '' for an invalid token.
+
+        The token cannot be computed from the value.
+        """
         return _mark(_digest(token)) if token.strip() and self.caller(f"Bearer {token}") is not None else ""
 
     def marked(self, mark: str) -> Caller | None:

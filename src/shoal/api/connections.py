@@ -41,7 +41,7 @@ class ConnectionLimits:
         return type("LimitedProtocol", (_LimitedProtocol,), {"limits": self})
 
     def add(self, connection: _LimitedProtocol) -> bool:
-        """Make room for a connection. False if there is none: every other connection has a request open."""
+        """Make room for a connection. Returns False if it cannot: every other connection has a request open."""
         address = connection.address
         room = True
         if self._by_address[address] >= self._per_address:
@@ -103,7 +103,7 @@ class _LimitedProtocol(H11Protocol):
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        # Before uvicorn handles a request that was sent ahead: it ends the wait again.
+        # Before uvicorn handles a pipelined request, which ends the wait again.
         if not self.transport.is_closing():
             self._wait_for_head()
         super().on_response_complete()

@@ -139,10 +139,10 @@ class CrawlTotals:
 
 
 def workers_wanted(*, open_visits: int, hosts_ready: int, hosts_leased: int, hosts_per_worker: float) -> int:
-    """How many workers the hosts that can be served now can keep busy.
+    """Return the number of workers that can be kept busy by the hosts that can be requested now.
 
-    Hosts that wait for their delay do not count: another worker could not request them any sooner. One worker stays
-    while any visit is open, because hosts become ready again; without work the fleet may go to zero.
+    Hosts that wait for their delay do not count: another worker could not request them any sooner. The result
+    is at least one while any visit is open, because hosts become ready again, and 0 without work.
     """
     if not open_visits:
         return 0

@@ -89,5 +89,5 @@ def _reasons(reasons: dict[str, int], prefix: str) -> list[tuple[str, int]]:
     """The most frequent reasons, and the sum of the others. A hostile site cannot add unlimited metrics."""
     counts = Counter({name[len(prefix) :]: count for name, count in reasons.items() if name.startswith(prefix)})
     shown = counts.most_common(_MAX_REASONS)
-    rest = counts.total() - sum(count for _, count in shown)
-    return [*shown, ("(others)", rest)] if rest else shown
+    others = counts.total() - sum(count for _, count in shown)
+    return [*shown, ("(others)", others)] if others else shown

@@ -21,7 +21,7 @@ from shoal.api.problem_details import Problem, RequestRefused, problem_of, probl
 BODY_SECONDS = 30.0
 _BURST_SECONDS = 2.0
 _MOST_BUCKETS = 10_000
-# In the scope: turns a problem into a response, where that is not problem+json.
+# Key of the scope: the function that turns a problem into a response, if that is not problem+json.
 RESPOND = "shoal.problem_response"
 # No response of the API is a page with scripts, frames or foreign images.
 HEADERS = {
@@ -42,7 +42,7 @@ class RateLimiter:
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, caller: str, now: float) -> float:
-        """0 when the request is allowed, else the time until the next one is."""
+        """Return 0 if the request is allowed, otherwise the time until the next request is."""
         left, then = self._buckets.get(caller, (self._size, now))
         left = min(self._size, left + (now - then) * self._rate)
         if len(self._buckets) >= _MOST_BUCKETS and caller not in self._buckets:

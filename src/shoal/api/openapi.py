@@ -70,7 +70,7 @@ _DESCRIPTION = (
 
 
 def describe(routes: Sequence[Route], *, tokens: bool = True) -> dict[str, Any]:
-    """The document of a server. Without `tokens` it does not require any."""
+    """Return the document of a server. Without `tokens`, no route requires a token."""
     types = [type_ for route in routes for type_ in (route.response, route.body) if _is_struct(type_)]
     unique = list(dict.fromkeys([*types, Problem]))
     _, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
@@ -152,7 +152,7 @@ def _responses(route: Route) -> dict[str, Any]:
     responses: dict[str, Any] = {str(route.status): response}
     if route.status == 201:
         responses["200"] = {**response, "description": "The crawl exists: the same request was sent before."}
-    # What is not HTTP, or has a head that is too long, gets a plain sentence: no route has seen it.
+    # A request that is not HTTP, or whose head is too long, gets a plain-text response: it reaches no route.
     malformed: dict[str, Any] = {"application/problem+json": {"schema": problem}, "text/plain": {"schema": _TEXT}}
     malformed |= response["content"] if route.path == "/feed" else {}
     responses["400"] = {"description": "Malformed request.", "content": malformed}

@@ -1,4 +1,4 @@
-"""What a handler receives: the server's shared state, the caller, and typed access to the request."""
+"""The argument of a handler: the server's shared state, the caller, and typed access to the request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ApiServer:
         # Open event streams by caller.
         self.streams: Counter[str] = Counter()
         self.totals = CrawlTotals(frontier)
-        # What spiders of [spiders] set for their crawls.
+        # Options that the spiders of [spiders] set for their crawls.
         self.spider_options: SpiderOptions = {}
         # The OpenAPI document.
         self.description: dict[str, Any] = {}
@@ -93,13 +93,13 @@ class RequestContext:
         return int(value)
 
     def cursor(self, type_: Any, *of: str) -> Any:
-        """The position to resume at, None for the first page. `of` is what `make_cursor` got for the previous page."""
+        """The position to resume at, None for the first page. `of` is the same as for `make_cursor`."""
         return parse_cursor(self.request.query_params.get("cursor", ""), type_, *of)
 
     async def crawl(self) -> Crawl:
         """The crawl of the path. A caller that is bound to an application sees that application's crawls only."""
         crawl_id = validation.crawl_id(self.path("crawl"))
-        # A token of an application may leave out the application.
+        # With a token of an application, the path may omit the application.
         for name in dict.fromkeys((crawl_id_of(self.caller.app, crawl_id), crawl_id)):
             with contextlib.suppress(UnknownCrawl, InvalidLimit):
                 crawl = await self.frontier.crawls.get(name)
@@ -111,7 +111,7 @@ class RequestContext:
         return not self.caller.app or crawl.app == self.caller.app
 
     def require_fleet_admin(self, what: str) -> None:
-        """A token that is bound to an application must not reach beyond it."""
+        """Require the role admin and a token that is not bound to an application."""
         self.require_role(Role.ADMIN, what)
         if self.caller.app:
             raise RequestRefused(403, f"{what} requires a token that is not bound to an application.")

@@ -115,7 +115,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/indexnow", None, indexnow.report_one, "Report one changed page of a site, if `api.indexnow` is set.",
           query=(("url", "string", "The page.", MAX_URL_BYTES), ("key", "string", "The key of the site.", MAX_TEXT),
                  ("keyLocation", "string", "URL of the key file.", MAX_URL_BYTES))),
-    Route("GET", "/", None, fleet.index, "What this server is, and where its description is.", fleet.Index),
+    Route("GET", "/", None, fleet.index, "Get the server's name and version, and paths to start from.", fleet.Index),
     Route("GET", "/healthz", None, fleet.health, "Liveness check.", dict[str, bool]),
     Route("GET", "/readyz", None, fleet.ready, "Readiness check: the store responds.", dict[str, bool]),
     Route("GET", "/openapi.json", None, fleet.description, "This OpenAPI document.", dict[str, Any]),

@@ -91,12 +91,12 @@ async def run(settings: Settings, *, emit: Emit) -> None:
             shown = f"[{host}]" if ":" in host else host
             store, url = frontier.store_name, f"http://{shown}:{port}"
             manager, status = ServiceManager(), f"Serving {store} at {url}"
-            beside = [
+            tasks = [
                 asyncio.create_task(server.maintainer.run()), asyncio.create_task(manager.keep_informed(lambda: status))
             ]  # fmt: skip
             uvicorn_server = _Uvicorn(config, server.stopping, manager, status)
             try:
-                # Before the first line: a process that reads it may send a signal at once.
+                # Signals are handled before the first line: a process that reads the line may send one at once.
                 with uvicorn_server.stopped_by_signals():
                     emit(
                         f"Serving {store} at {url}. Press Ctrl-C to stop.", event="serve.started", store=store, url=url
@@ -108,9 +108,9 @@ async def run(settings: Settings, *, emit: Emit) -> None:
                     await uvicorn_server.serve(sockets=[listener])
                 emit("The server has stopped.", event="serve.stopped")
             finally:
-                for task in beside:
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _listen(api: ApiSettings, tokens: Tokens) -> socket.socket:

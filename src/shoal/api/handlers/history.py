@@ -15,7 +15,7 @@ from shoal.model.crawl import Crawl
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done in each minute or hour, oldest first. A minute in which nothing was written is missing."""
+    """Work done in each minute or hour, oldest first. A minute in which nothing was written is missing."""
 
     step: Annotated[str, Meta(description="`minute` or `hour`.")]
     points: list[Growth]

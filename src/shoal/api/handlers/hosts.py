@@ -1,4 +1,4 @@
-"""Hosts over HTTP: their politeness state, shared by all crawls and workers, and what an operator sets."""
+"""Hosts over HTTP: their politeness state, shared by all crawls and workers, and the settings of operators."""
 
 from __future__ import annotations
 
