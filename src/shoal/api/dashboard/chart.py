@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from shoal.api.dashboard.components import moment
+from shoal.api.dashboard.components import timestamp
 from shoal.api.dashboard.html import E, Element
 from shoal.frontier.history import Growth
 
@@ -56,8 +56,8 @@ def chart(
             drawing, class_="chart", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img",
             aria_label=label,
         ),
-        E.div(moment(start, "clock" if end - start <= 86400 else "day"),
-              moment(end, "clock" if end - start <= 86400 else "day"), class_="axis"),
+        E.div(timestamp(start, "clock" if end - start <= 86400 else "day"),
+              timestamp(end, "clock" if end - start <= 86400 else "day"), class_="axis"),
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def moment(seconds: float, format_: str = "") -> Node:
+def timestamp(seconds: float, format_: str = "") -> Node:
     """A time since 1970. The browser shows it in the viewer's zone, and the exact time on hover."""
     if seconds <= 0:
         return "–"
@@ -74,8 +74,9 @@ def outside(url: str, most: int = _SHOWN) -> Element:
     return foreign(url, most)
 
 
-def state(value: str, why: str = "") -> Node:
-    return [E.span(value, class_=f"state {value}"), E.span(f" {why}", class_="quiet") if why and why != value else None]
+def state(value: str, reason: str = "") -> Node:
+    shown_reason = E.span(f" {reason}", class_="quiet") if reason and reason != value else None
+    return [E.span(value, class_=f"state {value}"), shown_reason]
 
 
 def figures(values: Iterable[tuple[str, Node]]) -> Element:

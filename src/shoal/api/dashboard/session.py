@@ -69,7 +69,7 @@ class Sessions:
         try:
             caller = self._tokens.marked(await self._table.owner(session))
         except ShoalError:
-            # A page that is open stays open, and says that the store is unavailable.
+            # A page that is open stays open, and shows that the store is unavailable.
             if (known := self.known(session)) is not None:
                 return known
             raise

@@ -150,9 +150,9 @@ def size(count: float) -> str:
 def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole_seconds} s"
 
 
 def format_timestamp(seconds: float) -> str:

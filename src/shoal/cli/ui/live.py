@@ -38,7 +38,7 @@ class LiveArea:
         self._colours = not os.environ.get("NO_COLOR")
         encoding = (sys.stderr.encoding or "").lower().replace("-", "")
         self._bars = BARS if encoding == "utf8" else PLAIN_BARS
-        # What is on the screen: the frame, the width of each of its lines, and the size of the terminal then.
+        # The last drawing: the frame, the width of each of its lines, and the size of the terminal at that time.
         self._last = ""
         self._drawn: list[int] = []
         self._size = _size()

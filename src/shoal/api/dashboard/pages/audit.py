@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.api.dashboard.components import empty, foreign, moment, table
+from shoal.api.dashboard.components import empty, foreign, table, timestamp
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.view import DashboardPage, View, live
 
@@ -13,7 +13,7 @@ async def audit_page(view: View) -> DashboardPage:
     entries = await view.frontier.audit_trail.read(_SHOWN)
     rows: list[list[Node]] = [
         # The caller has its own column.
-        [moment(entry.at), foreign(entry.text.removesuffix(f" by {entry.who}.").removesuffix(".") + ".", 300),
+        [timestamp(entry.at), foreign(entry.text.removesuffix(f" by {entry.who}.").removesuffix(".") + ".", 300),
          foreign(entry.who), entry.role, entry.event]
         for entry in entries
     ]  # fmt: skip

@@ -17,7 +17,6 @@ from shoal.api.dashboard.components import (
     figures,
     foreign,
     form,
-    moment,
     more,
     note,
     number,
@@ -28,6 +27,7 @@ from shoal.api.dashboard.components import (
     state,
     table,
     tick,
+    timestamp,
 )
 from shoal.api.dashboard.fleet import CrawlProgress
 from shoal.api.dashboard.html import E, Node
@@ -176,7 +176,7 @@ async def _latest(view: View, crawl: Crawl) -> Node:
     rows: list[list[Node]] = [
         [
             E.a(foreign(page.url), href=path("crawls", crawl.id, "records", prefix=page.url)), str(page.status),
-            foreign(page.title), moment(page.fetched_at),
+            foreign(page.title), timestamp(page.fetched_at),
         ]
         for page in pages
     ]  # fmt: skip

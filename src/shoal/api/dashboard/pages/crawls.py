@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.api.dashboard.components import empty, moment, more, number, path, state, table
+from shoal.api.dashboard.components import empty, more, number, path, state, table, timestamp
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.view import DashboardPage, View, live
 from shoal.api.handlers.crawls import CrawlPage, page_of
@@ -36,7 +36,7 @@ def _table(crawl_page: CrawlPage, chosen: str) -> Node:
         [
             E.a(crawl.id, href=path("crawls", crawl.id)), crawl.app, state(crawl.state, crawl.why),
             number(crawl.counts.stored), number(crawl.counts.failed), number(crawl.counts.open), str(crawl.priority),
-            moment(crawl.created_at), moment(crawl.ended_at),
+            timestamp(crawl.created_at), timestamp(crawl.ended_at),
         ]
         for crawl in crawl_page.crawls
     ]  # fmt: skip

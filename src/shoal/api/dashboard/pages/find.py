@@ -5,7 +5,18 @@ from __future__ import annotations
 import time
 
 from shoal.api.auth import Role
-from shoal.api.dashboard.components import button, confirm, empty, foreign, moment, note, number, outside, path, table
+from shoal.api.dashboard.components import (
+    button,
+    confirm,
+    empty,
+    foreign,
+    note,
+    number,
+    outside,
+    path,
+    table,
+    timestamp,
+)
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.view import DashboardPage, View
 from shoal.errors import InvalidUrl
@@ -100,7 +111,7 @@ def _explanation(explained: Explanation, actions: Node = None) -> Node:
     if explained.worker:
         details.append(f"Leased by {explained.worker}. ")
     if explained.until:
-        details.append(["Until ", moment(explained.until), ". "])
+        details.append(["Until ", timestamp(explained.until), ". "])
     return E.section(
         E.h2(E.a(explained.crawl, href=path("crawls", explained.crawl)), " ",
              E.span(explained.verdict.value, class_=f"state {_COLOURS.get(explained.verdict.value, 'finished')}")),

@@ -18,12 +18,12 @@ from shoal.api.dashboard.components import (
     field,
     foreign,
     form,
-    moment,
     more,
     note,
     number,
     path,
     table,
+    timestamp,
 )
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.view import DashboardPage, View, live
@@ -122,7 +122,7 @@ def _table(hosts: list[HostView], now: float, state: str, text: str) -> Node:
         [
             E.a(host.name, href=path("hosts", host.name)), _state(host, now), number(host.waiting),
             number(len(host.crawls)), number(host.leases), mean_response(host),
-            moment(host.last_finished_at, "relative"), str(host.failures),
+            timestamp(host.last_finished_at, "relative"), str(host.failures),
         ]
         for host in hosts
     ]  # fmt: skip
@@ -192,13 +192,13 @@ def _facts(host: HostView, effective: str, now: float) -> Node:
             ("Effective delay", effective),
             ("Slots", f"{host.places}, set by an operator" if host.places is not None else "set by each crawl"),
             ("Next request", "now" if max(host.gate_at, host.backoff_until) <= now
-             else moment(max(host.gate_at, host.backoff_until), "relative")),
-            ("Back-off", [host.backoff_reason or "errors", " until ", moment(host.backoff_until)]
+             else timestamp(max(host.gate_at, host.backoff_until), "relative")),
+            ("Back-off", [host.backoff_reason or "errors", " until ", timestamp(host.backoff_until)]
              if host.backoff_until > now else "none"),
             ("Failures in a row", str(host.failures)),
             ("Mean response", mean_response(host)),
-            ("Last request", moment(host.last_finished_at)),
-            ("Last success", moment(host.last_successful_at)),
+            ("Last request", timestamp(host.last_finished_at)),
+            ("Last success", timestamp(host.last_successful_at)),
             ("Leases", number(host.leases)),
             ("Blocked", foreign(host.blocked) if host.blocked else "no"),
         ]
@@ -247,7 +247,7 @@ def _back_offs(past: list[PastBackOff]) -> Node:
     if not past:
         return E.p("No back-off in the last seven days.", class_="quiet")
     rows: list[list[Node]] = [
-        [moment(each.at), _length(each), number(each.failures), foreign(each.reason)] for each in past
+        [timestamp(each.at), _length(each), number(each.failures), foreign(each.reason)] for each in past
     ]
     return table("Back-off history", ("=Began", "=Pause", "#Failures", ">Reason"), rows)
 
@@ -268,14 +268,14 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
         data, _ = await view.frontier.robots.read(host.name, f"{scheme}://{host.name} {token}")
         entry = RobotsEntry.unpack(data)
         if entry.unreachable_at:
-            parts.append(note("warn", f"{scheme}: unreachable at the last attempt, ", moment(entry.unreachable_at)))
+            parts.append(note("warn", f"{scheme}: unreachable at the last attempt, ", timestamp(entry.unreachable_at)))
         if entry.copy is None:
             continue
         rules = entry.copy.rules
         parts.append(E.h3(f"{scheme}://{host.name}/robots.txt"))
         parts.append(
             facts([
-                ("Confirmed", moment(entry.copy.confirmed_at)),
+                ("Confirmed", timestamp(entry.copy.confirmed_at)),
                 ("Crawl-delay", f"{rules.crawl_delay_seconds:g} s" if rules.crawl_delay_seconds else "none"),
                 ("Sitemaps", [[foreign(sitemap), E.br()] for sitemap in rules.sitemaps[:10]] or "none"),
                 ("Notes", [[foreign(text), E.br()] for text in rules.notes] or "none"),

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from shoal.api.dashboard.components import bar, duration, empty, figures, moment, number, path, rate, size, state, table
+from shoal.api.dashboard.components import (
+    bar,
+    duration,
+    empty,
+    figures,
+    number,
+    path,
+    rate,
+    size,
+    state,
+    table,
+    timestamp,
+)
 from shoal.api.dashboard.fleet import Attention, CrawlProgress, FleetView
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.pages.charts import charts
@@ -78,5 +90,5 @@ def _row(row: CrawlProgress) -> list[Node]:
         number(counts.failed),
         number(counts.open),
         duration(row.eta_seconds) if crawl.state.open else "",
-        moment(crawl.created_at),
+        timestamp(crawl.created_at),
     ]

@@ -19,13 +19,13 @@ from shoal.api.dashboard.components import (
     facts,
     field,
     foreign,
-    moment,
     more,
     number,
     outside,
     path,
     size,
     table,
+    timestamp,
 )
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.view import DashboardPage, View
@@ -127,7 +127,7 @@ def _table(crawl: Crawl, matches: Matches) -> Node:
         [
             E.a(foreign(record.url), href=path("crawls", crawl.id, "record", at=_at(position, crawl))),
             str(record.status or "–"), foreign(record.error or record.title, 100), foreign(record.content_type, 40),
-            size(record.bytes), moment(record.fetched_at),
+            size(record.bytes), timestamp(record.fetched_at),
         ]
         for position, record in matches.records
     ]  # fmt: skip
@@ -213,7 +213,7 @@ async def record_page(view: View) -> DashboardPage:
             ("URL", outside(record.url, 1000)),
             ("Title", foreign(record.title, 500) if record.title else "–"),
             ("Status", [str(record.status or "–"), f" {record.error}" if record.error else ""]),
-            ("Fetched", moment(record.fetched_at)),
+            ("Fetched", timestamp(record.fetched_at)),
             ("Response", [duration(record.response_seconds), f" from {record.address}" if record.address else "",
                           f", HTTP/{record.http_version}" if record.http_version else ""]),
             ("Content", f"{record.content_type} {record.charset}".strip() or "–"),

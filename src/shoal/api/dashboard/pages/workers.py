@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.api.dashboard.components import bar, duration, empty, moment, number, rate, size, table
+from shoal.api.dashboard.components import bar, duration, empty, number, rate, size, table, timestamp
 from shoal.api.dashboard.fleet import LATE_SECONDS, FleetView, LostWorker
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.view import DashboardPage, View, live
@@ -51,13 +51,13 @@ def _alive() -> Node:
 def _lost(lost: LostWorker) -> list[Node]:
     worker = lost.worker
     return [
-        worker.name, [E.span("lost", class_="state lost"), " last seen ", moment(lost.seen_at, "relative")],
+        worker.name, [E.span("lost", class_="state lost"), " last seen ", timestamp(lost.seen_at, "relative")],
         worker.machine, str(worker.pid), worker.version, "", number(worker.pages), "", "", "", "", "", "", "",
     ]  # fmt: skip
 
 
 def limited_by(workers: list[WorkerView]) -> str:
-    """What took most of the workers' time, and its share."""
+    """The cause that took most of the workers' time, and its share."""
     alive = sum(worker.alive_seconds for worker in workers)
     if not alive:
         return "–"
