@@ -1,8 +1,8 @@
 """Change the options of a crawl while it is open: patterns, limits, politeness, schedule.
 
-The new options are written at the crawl's home shard and copied to all others; workers read them within some seconds.
-URLs that already wait are checked against new patterns when their turn comes, so nothing has to be searched and a
-change that is interrupted is not half done. A preview counts them without changing anything.
+The new options are written to the crawl's home shard and copied to all others; workers read them within a few seconds.
+Waiting URLs are checked against new patterns when their turn comes, so no queue has to be searched and an interrupted
+change is not half applied. A preview counts these URLs without changing anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 
 _RULES = ("allow", "deny", "deny_extensions", "max_depth")
-# Waiting URLs that a preview reads.
+# The most waiting URLs that a preview reads.
 _MOST_READ = 100_000
 
 
@@ -50,7 +50,7 @@ class ChangedCrawl(msgspec.Struct, frozen=True, kw_only=True):
 async def change(
     frontier: Frontier, crawl_id: str, options: Mapping[str, Any], *, preview: bool = False
 ) -> ChangedCrawl:
-    """Give options of an open crawl other values; patterns replace those it has."""
+    """Change options of an open crawl. New patterns replace all patterns that it has."""
     crawl = await frontier.crawls.get(crawl_id)
     if crawl.kind not in (CrawlKind.OWN, CrawlKind.BARE):
         raise InvalidInput(f"Crawl {crawl_id!r} is a {crawl.kind.value} crawl: its options cannot be changed here.")
@@ -91,7 +91,7 @@ def _changed(crawl: Crawl, old: CrawlSpec, options: Mapping[str, Any]) -> CrawlS
 
 
 async def _count(frontier: Frontier, crawl: Crawl, spec: CrawlSpec) -> tuple[int, int, bool]:
-    """Waiting URLs that were read, those that the patterns exclude, and whether all were read."""
+    """The number of waiting URLs read, the number that the new rules exclude, and whether all URLs were read."""
     rules = Scope("any", allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)
     read = removed = 0
     for name in [crawl.id, *await frontier.crawls.branches(crawl.id)]:

@@ -15,15 +15,15 @@ from shoal.worker.revisits import CHANGES
 
 
 async def read_changes(frontier: Frontier, crawl_id: str, *, since: float, named: Mapping[str, str]) -> list[Item]:
-    """Changes found since this time (seconds since 1970), oldest first; of each visit one."""
+    """Changes found since this time (seconds since 1970), oldest first, one per visit."""
     crawl = await frontier.crawls.get(crawl_id)
     outputs = CrawlSpec.of(crawl).changes
     if not outputs:
         raise InvalidInput(f"Crawl {crawl_id!r} reports no changes: start it with --every and --changes.")
     await merge_outputs(frontier, crawl, named=named)
-    why: SinkError | None = None
+    first_error: SinkError | None = None
     for output in outputs:
-        # A repeated visit overwrites its row in a database, and follows it in a file.
+        # A repeated visit overwrites its row in a database, and has another row in a file.
         changes: dict[tuple[str, str], Item] = {}
         try:
             async with aclosing(read(named.get(output, output), crawl=crawl_id, items=True)) as batches:
@@ -34,9 +34,9 @@ async def read_changes(frontier: Frontier, crawl_id: str, *, since: float, named
         except UnknownCrawl:
             pass
         except SinkError as error:
-            # A stream cannot be read back; another output may be.
-            why = why or error
+            # A stream cannot be read back, but another output may be readable.
+            first_error = first_error or error
             continue
         return sorted(changes.values(), key=lambda item: (item.fetched_at, item.url, item.number))
-    assert why is not None  # noqa: S101 - every output was tried
-    raise why
+    assert first_error is not None  # noqa: S101 - every output was tried
+    raise first_error

@@ -1,4 +1,4 @@
-"""Resuming and deleting a crawl: the same refusals from the command line, from Python and from an API."""
+"""Resume and delete crawls, with the same checks for the command line, Python and the HTTP API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.model.crawl import Crawl, State
 
 
 async def resume(frontier: Frontier, crawl_id: str) -> Crawl:
-    """Resume a paused crawl. A finished one would have nothing to do, and its notification would be sent again."""
+    """Resume a paused crawl. A finished crawl would have nothing to do, and its notification would be sent again."""
     crawl = await frontier.crawls.get(crawl_id)
     if not crawl.state.open:
         raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: only a paused crawl can be resumed.")
@@ -16,7 +16,7 @@ async def resume(frontier: Frontier, crawl_id: str) -> Crawl:
 
 
 async def delete(frontier: Frontier, crawl_id: str) -> None:
-    """Free all that an ended crawl holds. Only `start`, for `shoal crawl`, uses its id again; requests cannot."""
+    """Delete the data of an ended crawl. Only `start`, for `shoal crawl`, can reuse its id; crawl requests cannot."""
     crawl = await frontier.crawls.get(crawl_id)
     if crawl.state is State.DELETED:
         raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")

@@ -81,9 +81,9 @@ async def find(frontier: Frontier, crawl_id: str) -> Crawl:
 
 
 async def describe(frontier: Frontier, crawl: Crawl, *, with_samples: bool = True) -> Description:
-    """Read a crawl in two rounds of calls to the store, however many shards there are; with a spider, in some more."""
+    """Read a crawl in two rounds of calls to the store for any number of shards; with a spider, in a few more."""
     counts = await frontier.crawls.count(crawl.id, within_seconds=_REPLY_SECONDS)
-    # What needs every shard is left out if one does not respond.
+    # Values that need every shard are left out if a shard does not respond.
     missing = len(frontier.shards.unavailable)
     facts, samples, items, waiting, pending, upcoming = await asyncio.gather(
         frontier.crawls.facts.read(crawl.id),
@@ -108,7 +108,7 @@ async def describe(frontier: Frontier, crawl: Crawl, *, with_samples: bool = Tru
         bytes=facts.bytes_received,
         items=items,
         limits=crawl.limits,
-        # A crawl of Scrapy's has its rules in the settings of its project.
+        # A Scrapy crawl has its rules in the settings of its project.
         policy={**without_values(crawl.spec), "outputs": []}
         if crawl.kind is CrawlKind.SCRAPY
         else _without_secrets(CrawlSpec.of(crawl)),
@@ -128,28 +128,28 @@ async def _nothing(value: T) -> T:
 
 
 async def waiting_for(frontier: Frontier, crawl: Crawl, served: Collection[str] = ()) -> tuple[str, ...]:
-    """What a crawl waits for that no worker has: its spider, or one that its spider sends pages to.
+    """A phrase for each spider that a crawl needs and no worker has: its own, or one that its spider sends pages to.
 
     served  spiders of workers that the caller is starting
     """
     if not crawl.limits.spider or not crawl.state.open:
         return ()
     alive = await frontier.workers.alive()
-    have = {*served, *(spider for worker in alive for spider in worker.heartbeat.spiders)}
+    available = {*served, *(spider for worker in alive for spider in worker.heartbeat.spiders)}
     parts = [crawl, *[await frontier.crawls.known(name) for name in await frontier.crawls.branches(crawl.id)]]
     missing = []
     for part in parts:
-        # A part that has nothing to do needs nobody.
-        if part.limits.spider not in have and (await frontier.crawls.count(part.id)).waiting:
+        # A part without waiting visits needs no worker.
+        if part.limits.spider not in available and (await frontier.crawls.count(part.id)).waiting:
             # The spider of a Scrapy project has a name that only its processes know.
-            theirs = part.kind is CrawlKind.SCRAPY
-            lacks = "no Scrapy process works on it" if theirs else f"no worker has spider {part.limits.spider}"
+            is_scrapy = part.kind is CrawlKind.SCRAPY
+            lacks = "no Scrapy process works on it" if is_scrapy else f"no worker has spider {part.limits.spider}"
             missing.append(f"waiting: {lacks}")
     return tuple(missing)
 
 
 async def _items(frontier: Frontier, crawl: Crawl) -> int:
-    """How many items its spiders have yielded, in all passes."""
+    """The number of items that the crawl's spiders have yielded, in all passes."""
     if not crawl.limits.spider or crawl.kind is CrawlKind.SCRAPY:
         return 0
     names = [crawl.id, *await frontier.crawls.branches(crawl.id)]
@@ -166,9 +166,9 @@ def _without_secrets(spec: CrawlSpec) -> dict[str, Any]:
     for name in ("cookie", "auth", "notify"):
         shown[name] = _HIDDEN if shown[name] else ""
     shown["logins"] = dict.fromkeys(shown["logins"], _HIDDEN)
-    # Any header may be a key to something.
+    # Any header may contain a credential.
     shown["headers"] = dict.fromkeys(shown["headers"], _HIDDEN)
-    # A password for a login, maybe.
+    # An argument may be a password for a login.
     shown["arguments"] = dict.fromkeys(shown["arguments"], _HIDDEN)
     shown["outputs"] = [masked(output) for output in shown["outputs"]]
     shown["changes"] = [masked(output) for output in shown["changes"]]

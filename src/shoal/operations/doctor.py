@@ -1,6 +1,6 @@
-"""Checks the store and this machine for what a crawl needs, and changes neither.
+"""Check whether a crawl can run on the store and this machine, and change neither.
 
-Every check is one finding: with `fail` a crawl cannot run, with `warn` it can. Both say what to do.
+Each check has one finding. With `fail` a crawl cannot run, with `warn` it can; both say what to do.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from shoal.store.server_info import ServerInfo, check, parse_facts
 OK, WARN, FAIL = "ok", "warn", "fail"
 # A person waits for the result: a store that does not respond for longer counts as unavailable.
 TIMEOUT_SECONDS = 10.0
-# What a worker process has open beside its connections: libraries, outputs, the store.
-_FILES_BESIDE = 64
+# Files that a worker process has open besides its connections: libraries, outputs, the store.
+_OTHER_FILES = 64
 _DISK_WARN_BYTES, _DISK_FAIL_BYTES = 1_000_000_000, 100_000_000
 _MEMORY_WARN, _MEMORY_FAIL = 0.8, 0.95
 _PYTHONS = ((3, 11), (3, 15))
 # This libcurl introduced PREREQFUNCTION, which checks an address before a request.
 _OLDEST_LIBCURL = (7, 80)
-# Bits of curl_version_info: without the first no page can be fetched, without the others it takes longer.
-_NEEDED = {"TLS": 1 << 2}
-_WANTED = {"gzip": 1 << 3, "HTTP/2": 1 << 16, "brotli": 1 << 23}
+# Bits of curl_version_info. Without a required feature no page can be fetched; without an optional one it takes longer.
+_REQUIRED = {"TLS": 1 << 2}
+_OPTIONAL = {"gzip": 1 << 3, "HTTP/2": 1 << 16, "brotli": 1 << 23}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ async def examine_store(settings: Settings) -> list[Finding]:
     """Check the store. A store or namespace that does not exist is not created."""
     where = settings.store
     if not where.url and not (Path(where.folder) / "store").is_dir():
-        return [_unborn(settings)]
+        return [_missing_store(settings)]
     try:
         async with await Store.open(
             where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
@@ -69,7 +69,7 @@ async def examine_store(settings: Settings) -> list[Finding]:
         return [Finding("store", FAIL, str(error))]
 
 
-def _unborn(settings: Settings) -> Finding:
+def _missing_store(settings: Settings) -> Finding:
     try:
         server = find_server(settings.store.server)
         check_server(server)
@@ -90,7 +90,7 @@ async def _examine(store: Store, namespace: str) -> list[Finding]:
 
 
 async def _servers(store: Store, keys: list[str]) -> list[tuple[ServerInfo, bytes]]:
-    """Every server that holds one of the keys, with what INFO says."""
+    """Every server that holds one of the keys, with its reply to INFO."""
     servers: dict[str, tuple[ServerInfo, bytes]] = {}
     for key in keys:
         if store.run_id(key) in servers:
@@ -131,12 +131,15 @@ def _eviction(facts: ServerInfo) -> Finding:
 def _memory(facts: ServerInfo, info: bytes) -> Finding:
     fields = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
     used = int(fields.get("used_memory", 0))
-    most = facts.maxmemory or int(fields.get("total_system_memory", 0))
-    if not most:
+    capacity = facts.maxmemory or int(fields.get("total_system_memory", 0))
+    if not capacity:
         return Finding("memory", OK, f"{used / 1e6:,.1f} MB used")
     of = "its maxmemory of" if facts.maxmemory else "its machine's"
     return by_share(
-        "memory", used / most, f"{used / 1e6:,.1f} MB used of {of} {most / 1e6:,.0f} MB", "raise it before it is full"
+        "memory",
+        used / capacity,
+        f"{used / 1e6:,.1f} MB used of {of} {capacity / 1e6:,.0f} MB",
+        "raise it before it is full",
     )
 
 
@@ -198,14 +201,14 @@ def _curl() -> Finding:
     libcurl = f"libcurl {version}, {curl.version_info()[5]}"
     if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _OLDEST_LIBCURL:
         return Finding("curl", FAIL, f"{libcurl} is too old; install a pycurl with libcurl 7.80 or newer.")
-    lacks = [name for name, bit in _NEEDED.items() if not bits & bit]
+    lacks = [name for name, bit in _REQUIRED.items() if not bits & bit]
     if lacks or not hasattr(curl, "AsyncCurlMulti"):
         return Finding(
             "curl", FAIL, f"{libcurl} lacks {', '.join(lacks) or 'asyncio'}; reinstall pycurl from its wheel."
         )
-    if lacks := [name for name, bit in _WANTED.items() if not bits & bit]:
+    if lacks := [name for name, bit in _OPTIONAL.items() if not bits & bit]:
         return Finding("curl", WARN, f"{libcurl} lacks {', '.join(lacks)}; pycurl's wheel from PyPI has it.")
-    return Finding("curl", OK, f"{libcurl}, {', '.join(_WANTED)}")
+    return Finding("curl", OK, f"{libcurl}, {', '.join(_OPTIONAL)}")
 
 
 def _certificates() -> Finding:
@@ -221,7 +224,7 @@ def _certificates() -> Finding:
         return Finding("certificates", FAIL, str(error))
     except (ssl.SSLError, OSError) as error:
         return Finding("certificates", FAIL, f"{file or folder} has no readable certificates ({error}); use another.")
-    # Those of a folder are read when they are needed, so they cannot be counted.
+    # Certificates in a folder are loaded on demand, so they cannot be counted.
     count = f", {len(context.get_ca_certs())} authorities" if file else ""
     return Finding("certificates", OK, f"{file or folder}{count}")
 
@@ -230,7 +233,7 @@ def _files(settings: Settings) -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return Finding("files", OK, "no limit on open files")
-    least = settings.worker.hosts + _FILES_BESIDE
+    least = settings.worker.hosts + _OTHER_FILES
     needed = least + settings.fetch.connections
     limit = f"limit of {soft:,} open files"
     if soft >= needed:
@@ -242,15 +245,15 @@ def _files(settings: Settings) -> Finding:
 
 
 def _disk(folder: Path) -> Finding:
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Finding("disk", FAIL, f"{there} is not writable; choose another folder.")
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("disk", FAIL, f"{existing} is not writable; choose another folder.")
     try:
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(existing).free
     except OSError as error:
-        return Finding("disk", WARN, f"the free space in {there} is unknown ({error.strerror}).")
+        return Finding("disk", WARN, f"the free space in {existing} is unknown ({error.strerror}).")
     state = FAIL if free < _DISK_FAIL_BYTES else WARN if free < _DISK_WARN_BYTES else OK
-    room = f"{free / 1e9:,.1f} GB free in {there}"
+    room = f"{free / 1e9:,.1f} GB free in {existing}"
     return Finding("disk", state, room if state == OK else f"{room}; free some space before a crawl fills it.")

@@ -1,8 +1,8 @@
 """Explain one URL of a crawl: whether it is visited, and if not, which rule excludes it.
 
 The one implementation for `shoal explain`, the HTTP API, `Client.explain` and `Coordinator.explain`. It sends no
-request and changes nothing: it applies the crawl's own rules to the URL and reads the frontier. What only a worker can
-know, e.g. the depth at which a link will be found, is reported as undecided.
+request and changes nothing: it applies the crawl's own rules to the URL and reads the frontier. Facts that only a
+worker can know, e.g. the depth at which a link will be found, are reported as undecided.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ async def explain(frontier: Frontier, crawl: Crawl, url: str) -> Explanation:
     except InvalidUrl as error:
         check = Check("url", False, "", str(error))
         return _explanation(crawl, url, None, UrlState(UrlPlace.UNKNOWN), Verdict.EXCLUDED, str(error), [check])
-    # A link loses parameters such as utm_source before anything else happens to it.
+    # Parameters such as utm_source are removed from a link before any other step.
     checks: list[Check] = []
     context = None if crawl.kind is CrawlKind.SCRAPY else CrawlContext(crawl, {}, {})
     _, state = await state_of(frontier, crawl, target)
@@ -149,7 +149,7 @@ def _explanation(
 
 
 def _rules(context: CrawlContext, target: Target, state: UrlState) -> list[Check]:
-    """The rules that need nothing but the URL."""
+    """Check the rules that need only the URL and its state."""
     spec = context.policy
     seed = target.url in {_canonical(seed) for seed in spec.seeds} or (
         state.visit is not None and state.visit.found == "seed"
@@ -194,12 +194,12 @@ def _scope(spec: CrawlSpec, scope: Scope, target: Target, seed: bool) -> Check:
 
 
 def _patterns(spec: CrawlSpec, target: Target, seed: bool) -> Check:
-    """The patterns alone, whatever the scope says."""
+    """Check the patterns only, not the scope."""
     patterns = Scope("any", allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)
     reason = patterns.verdict(target, seed=seed)
     if not reason:
-        given = spec.allow or spec.deny or spec.deny_extensions
-        return Check("patterns", True, "", "No pattern excludes it." if given else "The crawl has no patterns.")
+        has_patterns = spec.allow or spec.deny or spec.deny_extensions
+        return Check("patterns", True, "", "No pattern excludes it." if has_patterns else "The crawl has no patterns.")
     kind, _, value = reason.removeprefix("scope: ").partition(" ")
     if kind == "extension":
         rule, text = f"{flag_of('deny_extensions')} {value.lstrip('.')}", f"URLs that end in {value} are skipped."
@@ -237,7 +237,7 @@ def _host_limits(spec: CrawlSpec, state: UrlState) -> list[Check]:
 
 
 async def _robots(frontier: Frontier, context: CrawlContext, target: Target) -> Check:
-    """What the fleet's copy of robots.txt says. The copy may be a day old."""
+    """Check the fleet's copy of robots.txt, which may be a day old."""
     if context.policy.ignore_robots:
         return Check("robots.txt", True, "--ignore-robots", "robots.txt is ignored.")
     file = f"{target.origin}/robots.txt"
@@ -271,8 +271,8 @@ def _crawl_check(crawl: Crawl) -> Check:
     if crawl.state is State.RUNNING:
         return Check("crawl", True, "", "The crawl is running.")
     if crawl.state is State.PAUSED:
-        why = f" ({crawl.why})" if crawl.why else ""
-        return Check("crawl", False, f"shoal pause {crawl.id}", f"The crawl is paused{why}.")
+        reason = f" ({crawl.why})" if crawl.why else ""
+        return Check("crawl", False, f"shoal pause {crawl.id}", f"The crawl is paused{reason}.")
     if limit := _LIMITS.get(crawl.why):
         return Check("limits", False, flag_of(limit), f"The crawl has reached a limit: {crawl.why}.")
     return Check("crawl", False, "", f"The crawl is {crawl.state.value}.")
@@ -288,9 +288,9 @@ async def _workers_check(frontier: Frontier, crawl: Crawl) -> Check:
 
 
 def _conclude(crawl: Crawl, target: Target, state: UrlState, checks: list[Check], now: float) -> tuple[Verdict, str]:
-    against = [check for check in checks if check.passed is False]
-    rules = [check for check in against if check.name not in ("host", "crawl", "workers")]
-    hold = [check for check in against if check not in rules or check.name == "limits"]
+    not_passed = [check for check in checks if check.passed is False]
+    rules = [check for check in not_passed if check.name not in ("host", "crawl", "workers")]
+    blocking = [check for check in not_passed if check not in rules or check.name == "limits"]
     place = state.place
     if place is UrlPlace.DONE:
         return _done(rules)
@@ -301,8 +301,8 @@ def _conclude(crawl: Crawl, target: Target, state: UrlState, checks: list[Check]
     if place is UrlPlace.LEASED:
         return Verdict.QUEUED, f"Worker {state.worker} has leased it."
     if place is UrlPlace.UNKNOWN:
-        if against and (rules or not crawl.state.open or against[0].name == "host"):
-            first = rules[0] if rules else against[0]
+        if not_passed and (rules or not crawl.state.open or not_passed[0].name == "host"):
+            first = rules[0] if rules else not_passed[0]
             return Verdict.EXCLUDED, _because(first)
         return Verdict.ALLOWED, "The crawl has not found it yet. No rule excludes it."
     if not crawl.state.open:
@@ -310,13 +310,14 @@ def _conclude(crawl: Crawl, target: Target, state: UrlState, checks: list[Check]
     if place is UrlPlace.LATER:
         wait = max(0.0, state.until - now)
         text = f"It is visited again in {wait:.0f} s" if not state.reason else f"It is retried in {wait:.0f} s"
-        return (Verdict.HELD if hold else Verdict.QUEUED), f"{text}." if not hold else f"{text}. {hold[0].text}"
+        verdict = Verdict.HELD if blocking else Verdict.QUEUED
+        return verdict, f"{text}. {blocking[0].text}" if blocking else f"{text}."
     text = f"It is queued behind {state.ahead:,} visits of host {target.host}."
     forbidden = next((check for check in rules if check.name == "robots.txt"), None)
     if forbidden is not None:
         return Verdict.EXCLUDED, f"It is queued, and will not be requested. {_because(forbidden)}"
-    if hold:
-        return Verdict.HELD, f"{text} {hold[0].text}"
+    if blocking:
+        return Verdict.HELD, f"{text} {blocking[0].text}"
     return Verdict.QUEUED, text
 
 
@@ -330,7 +331,7 @@ def _done(rules: list[Check]) -> tuple[Verdict, str]:
 async def _remembered(
     frontier: Frontier, crawl: Crawl, target: Target, state: UrlState, verdict: Verdict, text: str
 ) -> tuple[Verdict, str, UrlState]:
-    """What is known beside the rules and the queues: samples of exclusions, and validators of stored pages."""
+    """Refine a verdict by the other data of the crawl: samples of exclusions, and validators of stored pages."""
     for reason, urls in (await read_samples(frontier, crawl)).items():
         if target.url in urls:
             text = f"It was {'excluded' if state.place is UrlPlace.DONE else 'found and not followed'}: {reason}."
@@ -345,7 +346,7 @@ def _because(check: Check) -> str:
 
 
 async def explain_by_id(frontier: Frontier, crawl_id: str, url: str) -> Explanation:
-    """The same for the id of a crawl."""
+    """Explain a URL of the crawl with this id."""
     crawl = await find(frontier, crawl_id)
     if crawl.state is State.DELETED:
         raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")

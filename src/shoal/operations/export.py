@@ -1,8 +1,8 @@
 """Export: copy the records of one output to another, as a crawl would have written them.
 
-A database is read at one moment, while a crawl may write it. A stream may hold a record twice; the last one of each key
-is exported. A database keeps one row per key, so repeating an export changes nothing there. A file is created complete
-or not at all.
+A database is read as of one point in time, even if a crawl writes to it. A stream may contain a record twice; the last
+record of each key is exported. A database keeps one row per key, so repeating an export changes nothing there. A file
+is created complete or not at all.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ async def into_lines(
     crawl: str | None = None,
     items: bool = False,
 ) -> int:
-    """Write lines into an open file, compressed as its name says. Returns the number of records.
+    """Write lines into an open file, compressed according to its name. Returns the number of records.
 
-    `line_format` gives the format of items (True) or pages (False).
+    `line_format` returns the format of items (True) or pages (False).
     """
     compressor = compressor_of(Path(name))
     lines: LineFormat | None = None
@@ -140,7 +140,7 @@ async def _without_duplicates(
     output: ParsedOutput, crawl: str | None, *, items: bool
 ) -> AsyncGenerator[Sequence[Row], None]:
     """The records of a stream, copied to a temporary database, which keeps one record per key."""
-    # Before the database is created: some streams cannot be read.
+    # This precedes the creation of the database, because some streams cannot be read.
     stream = output.technology.read(output.address, ReadRequest(None, items=items, columns=()))
     with tempfile.TemporaryDirectory(prefix="shoal-export-") as folder:
         copy = f"sqlite:{folder}/records.db"

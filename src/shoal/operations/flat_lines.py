@@ -1,6 +1,6 @@
 """Rows with chosen columns, for people and spreadsheets: the fields of items, or columns of pages, as CSV or JSON.
 
-Owns how a value becomes a cell or a JSON value. Such a file does not say which crawl a row is of, so Shoal cannot read
+Owns how a value becomes a cell or a JSON value. Such a file does not record the crawl of a row, so Shoal cannot read
 it back; the formats of outputs are in sinks/.
 """
 
@@ -32,7 +32,7 @@ def flat_format(kind: str, fields: Sequence[str], *, own: bool = False) -> LineF
 
 
 def json_array(encode: Any) -> LineFormat:
-    """The format of a JSON array, from what encodes a record as an object."""
+    """The format of a JSON array. `encode` returns a record as a JSON object."""
     return LineFormat(b"[\n", encode, between=b",\n", tail=b"\n]\n")
 
 

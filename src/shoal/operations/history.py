@@ -1,6 +1,6 @@
 """Writing the history: once a minute, the counts of each open crawl and the growth of the whole fleet.
 
-The process that maintains the crawls does it, beside its other work and never in the path of a page.
+The maintainer writes it beside its other work, and never in the path of a page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from shoal.frontier.history import Point, Totals
 from shoal.frontier.inspect import list_crawls, store_seconds
 from shoal.model.crawl import Crawl, CrawlKind
 
-# A crawl that ended since is written once more: its last pages belong to the history.
+# A crawl that ended within this time is still written: its last pages belong to the history.
 _ENDED_SECONDS = 180.0
 
 
@@ -20,7 +20,7 @@ class HistoryWriter:
         self._minute = 0
 
     async def write_if_due(self) -> bool:
-        """Write this minute's points. False when they have been written."""
+        """Write this minute's points. Returns False if they were already written."""
         now = await store_seconds(self._frontier)
         if int(now) // 60 == self._minute:
             return False
@@ -29,7 +29,7 @@ class HistoryWriter:
         return True
 
     async def write(self, now: float) -> None:
-        """Write the points of this moment, on the store's clock."""
+        """Write the points for `now`, a time of the store's clock."""
         history = self._frontier.history
         grown = [0, 0, 0, 0]
         left = 0
@@ -39,8 +39,8 @@ class HistoryWriter:
             totals = await self._totals(crawl)
             before = await history.write(crawl, now, totals)
             left += totals.open
-            for place, growth in enumerate(_growth(before, totals, new=now - created_at < _ENDED_SECONDS)):
-                grown[place] += growth
+            for index, growth in enumerate(_growth(before, totals, new=now - created_at < _ENDED_SECONDS)):
+                grown[index] += growth
         last = await history.last(None)
         counted = last.totals[:4] if last is not None else (0, 0, 0, 0)
         stored, failed, excluded, received = (total + growth for total, growth in zip(counted, grown, strict=True))
@@ -55,7 +55,7 @@ class HistoryWriter:
 
 
 def _growth(before: Point | None, totals: Totals, *, new: bool) -> list[int]:
-    """What was added since the last point. All of it for a new crawl, nothing for an old one without a history."""
+    """The growth since the last point: all counts of a new crawl, none of an old crawl without a history."""
     if before is None:
         return list(totals[:4]) if new else [0, 0, 0, 0]
-    return [max(0, after - then) for then, after in zip(before.totals[:4], totals[:4], strict=True)]
+    return [max(0, total - previous) for previous, total in zip(before.totals[:4], totals[:4], strict=True)]

@@ -10,9 +10,9 @@ from shoal.operations.run import finish_if_over
 
 
 async def is_idle(frontier: Frontier, spiders: Collection[str]) -> bool:
-    """Whether no running crawl of these spiders has a visit left, also none that waits for a delay or a retry.
+    """Whether no running crawl of these spiders has an open visit, including visits that wait for a delay or a retry.
 
-    Crawls that are over are finished, so that workers that stop now leave none behind. '' is the name for no spider.
+    Finishes crawls that are over, so that workers that stop now leave no crawl unfinished. '' means no spider.
     """
     idle = True
     async for crawl in frontier.crawls.all():

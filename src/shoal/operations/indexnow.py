@@ -33,9 +33,10 @@ from shoal.worker.crawl_context import CrawlContext
 MAX_URLS = 10_000
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}\Z")
 _KEY_FILE_BYTES = 1000
-# How long the request for a key may take, and how long before that it waits for requests that are open.
+# The timeout of the request for a key, the time that it first waits for open requests to the host, and how often it
+# checks them.
 _FETCH_SECONDS, _FREE_SECONDS, _POLL_SECONDS = 5.0, 4.0, 0.2
-# How long a key is known to be valid, or not to be.
+# How long the result of a check applies: of a valid key, and of an invalid key.
 _VALID_SECONDS, _INVALID_SECONDS = 86400.0, 600.0
 # A sender that tries keys must not make Shoal request them all.
 _NEXT_KEY_SECONDS = 5.0
@@ -45,7 +46,7 @@ _FETCHES = 10
 
 
 class Refused(Exception):
-    """A report that is refused; `status` is that of the protocol."""
+    """A report that is refused; `status` is the HTTP status that the protocol defines."""
 
     def __init__(self, status: int, text: str, retry_after_seconds: int = 0) -> None:
         super().__init__(text)
@@ -54,7 +55,7 @@ class Refused(Exception):
 
 
 class IndexNow:
-    """Takes reports for the crawls in `api.indexnow`. Belongs to one event loop."""
+    """Accepts reports for the crawls in `api.indexnow`. Belongs to one event loop."""
 
     def __init__(self, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
@@ -67,11 +68,11 @@ class IndexNow:
 
     @property
     def names(self) -> list[str]:
-        """The crawls that take reports; none: it is off."""
+        """The crawls that accept reports. If there are none, IndexNow is off."""
         return [name.strip() for name in self._settings.api.indexnow.split(",") if name.strip()]
 
     async def accept(self, urls: Sequence[str], key: str, *, host: str = "", location: str = "") -> bool:
-        """Take a report of URLs, all of one host. False if no crawl covers them; Refused if it is refused."""
+        """Accept a report of URLs of one host. Returns False if no crawl covers them; raises Refused."""
         if not urls or len(urls) > MAX_URLS:
             raise Refused(400, f"Send 1 to {MAX_URLS:,} URLs.")
         if not _KEY.match(key):
@@ -104,25 +105,25 @@ class IndexNow:
         return crawls
 
     async def _is_valid(self, crawl: Crawl, file: Target, key: str) -> bool:
-        place = (file.host, file.url)
-        known = self._keys.get(place)
+        cache_key = (file.host, file.url)
+        known = self._keys.get(cache_key)
         if known is not None and known[1] > time.monotonic():
             return known[0]
         before = self._requested_mono.get(file.host)
         if self._fetches.locked() or (before is not None and time.monotonic() - before < _NEXT_KEY_SECONDS):
             raise Refused(429, "Another key is being checked; retry later.", int(_NEXT_KEY_SECONDS))
-        for memory in (self._keys, self._requested_mono):
-            if len(memory) >= _REMEMBERED:
-                memory.clear()
+        for cache in (self._keys, self._requested_mono):
+            if len(cache) >= _REMEMBERED:
+                cache.clear()
         self._requested_mono[file.host] = time.monotonic()
         async with self._fetches:
             await self._wait_for_host(file.host)
             valid = await self._fetch(crawl, file, key)
-        self._keys[place] = valid, time.monotonic() + (_VALID_SECONDS if valid else _INVALID_SECONDS)
+        self._keys[cache_key] = valid, time.monotonic() + (_VALID_SECONDS if valid else _INVALID_SECONDS)
         return valid
 
     async def _wait_for_host(self, name: str) -> None:
-        """Keep the fleet from the host, and wait until its open requests and its delay are over."""
+        """Postpone the fleet's requests to the host, and wait until its open requests and its delay have ended."""
         hosts = self._frontier.hosts
         host, now = await hosts.get(name), await store_seconds(self._frontier)
         if host.blocked or host.backoff_until > now:
@@ -138,7 +139,7 @@ class IndexNow:
 
     async def _fetch(self, crawl: Crawl, file: Target, key: str) -> bool:
         if self._fetcher is None:
-            # A response that is cached for development would stay valid.
+            # Not from the cache for development: a cached response would stay valid.
             self._fetcher = Fetcher(msgspec.structs.replace(self._settings.fetch, cache=""))
         request = Request(
             url=file.url, headers=(("User-Agent", CrawlSpec.of(crawl).user_agent),),
@@ -152,7 +153,7 @@ class IndexNow:
 
 
 def _targets(urls: Sequence[str], host: str) -> list[Target]:
-    """The URLs, each once. Refused unless all belong to the host."""
+    """The unique URLs. Raises Refused unless all of them belong to the host."""
     targets: dict[str, Target] = {}
     for url in urls:
         try:
@@ -162,16 +163,19 @@ def _targets(urls: Sequence[str], host: str) -> list[Target]:
         targets[target.url] = target
     unique = list(targets.values())
     try:
-        named = canonical(f"http://{host}/").host if host else unique[0].host
+        report_host = canonical(f"http://{host}/").host if host else unique[0].host
     except InvalidUrl:
         raise Refused(400, "The host is not valid.") from None
-    if any(target.host != named or target.scheme not in ("http", "https") or "@" in target.origin for target in unique):
+    if any(
+        target.host != report_host or target.scheme not in ("http", "https") or "@" in target.origin
+        for target in unique
+    ):
         raise Refused(422, "All URLs must belong to the host.")
     return unique
 
 
 def _key_file(targets: Sequence[Target], key: str, location: str) -> Target:
-    """Where the key must be. It covers URLs below its folder only."""
+    """The file that must contain the key. It covers only URLs in its folder or below."""
     origins = {target.origin for target in targets}
     origin = next((origin for origin in origins if origin.startswith("https:")), targets[0].origin)
     try:

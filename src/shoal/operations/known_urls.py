@@ -24,7 +24,7 @@ from shoal.operations.seeds import seed_target
 from shoal.sinks.reader import read
 from shoal.urls.canonical import Target
 
-# A person waits, and each URL is looked up by itself.
+# A user waits for the result, and each URL is looked up separately.
 MAX_URLS = 100
 _READ_SECONDS = 3.0
 _BUSY = {
@@ -55,8 +55,8 @@ async def _branches(frontier: Frontier, crawl: Crawl) -> AsyncIterator[Crawl]:
 async def forget(frontier: Frontier, crawl: Crawl, urls: Sequence[str]) -> int:
     """Forget that a crawl has seen these URLs, and return how many it had seen.
 
-    A forgotten URL is visited when a page or a seed leads to it again. It is counted again then. InvalidInput, and
-    nothing is forgotten, if one of them has not ended.
+    A forgotten URL is visited and counted again when a page or a seed leads to it. If a URL has no final state yet,
+    InvalidInput is raised and nothing is forgotten.
     """
     targets = _targets(crawl, urls)
     for target in targets:
@@ -76,9 +76,9 @@ async def forget(frontier: Frontier, crawl: Crawl, urls: Sequence[str]) -> int:
 async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, named: Mapping[str, str]) -> int:
     """Visit these URLs again as soon as their hosts allow it, and return how many. `named` are outputs by their names.
 
-    A failed URL is retried, one that is due later is due now, and one that waits or is leased is left as it is. A page
-    of a perpetual crawl is pulled forward in its calendar. A finished crawl runs again. InvalidInput, and nothing is
-    changed, if one of them is unknown or set aside.
+    A failed URL is retried, a URL that is due later becomes due now, and a waiting or leased URL is left as it is. A
+    page of a perpetual crawl is pulled forward in its calendar. A finished crawl runs again. If a URL is unknown or set
+    aside, InvalidInput is raised and nothing is changed.
     """
     try:
         return await _revisit(frontier, crawl, urls, named)
@@ -111,7 +111,7 @@ async def _revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], named:
         elif state.place is UrlPlace.DONE and crawl.perpetual:
             _check_noted(target, await frontier.signals.note(owner.id, SignalKind.TOUCH, [Signal(target.url)]))
         elif state.place is UrlPlace.DONE:
-            await frontier.add(owner.id, [await _again(crawl, target, named)], force=True)
+            await frontier.add(owner.id, [await _repeated_visit(crawl, target, named)], force=True)
     return len(states)
 
 
@@ -121,7 +121,7 @@ def _check_noted(target: Target, results: list[SignalResult]) -> None:
 
 
 def can_revisit(crawl: Crawl) -> bool:
-    """Whether URLs of this crawl can be visited again by themselves."""
+    """Whether URLs of this crawl can be revisited individually."""
     return crawl.kind is not CrawlKind.SCRAPY and not CrawlSpec.of(crawl).by_address
 
 
@@ -140,8 +140,8 @@ def _targets(crawl: Crawl, urls: Sequence[str]) -> list[Target]:
     return list({target.url: target for target in map(seed_target, urls)}.values())
 
 
-async def _again(crawl: Crawl, target: Target, named: Mapping[str, str]) -> Visit:
-    """The visit of a URL that has ended. Its row in the output says whether it was stored, and at which depth."""
+async def _repeated_visit(crawl: Crawl, target: Target, named: Mapping[str, str]) -> Visit:
+    """A new visit to a URL with a final state. Its row in the output shows whether it was stored, and its depth."""
     policy = CrawlSpec.of(crawl)
     is_seed = target.url in {seed_target(seed).url for seed in policy.seeds}
     for output in (named.get(name, name) for name in policy.outputs):
@@ -153,10 +153,10 @@ async def _again(crawl: Crawl, target: Target, named: Mapping[str, str]) -> Visi
                             return visit_of_page(row, 0, is_seed=is_seed)
             # No row: it was excluded.
             return Visit(url=target.url, found="seed" if is_seed else "other", depth=_depth(policy, is_seed))
-    # The output does not tell: most URLs that have ended are stored pages.
+    # No output could be read. Most URLs with a final state are stored pages.
     return Visit(url=target.url, found="revisit", depth=_depth(policy, is_seed))
 
 
 def _depth(policy: CrawlSpec, is_seed: bool) -> int:
-    """A depth that is not known must not lead beyond the limit."""
+    """The depth of a URL whose depth is unknown: its links must not exceed the limit."""
     return 0 if is_seed or policy.max_depth is None else policy.max_depth

@@ -17,7 +17,7 @@ from shoal.sinks.bodies import are_local
 async def check_places(frontier: Frontier, policy: CrawlSpec) -> None:
     """Refuse outputs that are files of `policy.machine` while workers of other machines are on the store.
 
-    A policy without a machine is one of an embedded store, which other machines cannot reach.
+    A policy without a machine belongs to an embedded store, which other machines cannot reach.
     """
     files = _files(policy)
     if not files or not policy.machine:
@@ -42,7 +42,7 @@ def check_machine(crawl: str, policy: CrawlSpec, machine: str) -> None:
 async def check_joining(frontier: Frontier, machine: str) -> None:
     """Refuse to work on a store where a running crawl writes files of another machine."""
     async for crawl in frontier.crawls.all():
-        # A branch goes with its crawl, and these workers do not serve crawls of Scrapy.
+        # A branch is checked with its crawl, and these workers do not serve Scrapy crawls.
         if crawl.state is State.RUNNING and crawl.kind not in (CrawlKind.BRANCH, CrawlKind.SCRAPY):
             policy = CrawlSpec.of(crawl)
             files = _files(policy)
@@ -54,7 +54,7 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
 
 
 def _files(policy: CrawlSpec) -> list[str]:
-    """What a crawl writes into files of one machine. What a name stands for, its workers know."""
+    """The outputs of a crawl that are files on one machine. Named outputs are left out: its workers know their URIs."""
     files = [output for output in policy.all_outputs if not is_name(output) and is_local(output)]
     return [*files, policy.files] if policy.files and are_local(policy.files) else files
 
@@ -62,11 +62,11 @@ def _files(policy: CrawlSpec) -> list[str]:
 async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     """Pause running crawls without workers, except one; returns their names.
 
-    Only for a store that has no other worker: they were interrupted, and would run along with the next one.
+    Only for a store that has no other worker: such crawls were interrupted, and would run beside the next crawl.
     """
     paused = []
     async for crawl in frontier.crawls.all():
-        # A branch goes with its crawl; submitted crawls wait for workers of any machine.
+        # A branch is paused with its crawl; submitted crawls wait for workers of any machine.
         if crawl.state is not State.RUNNING or crawl.id == but or crawl.kind is CrawlKind.BRANCH:
             continue
         # A program's own crawl has no command that finishes it: with nothing left to do it was not interrupted.

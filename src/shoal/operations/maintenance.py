@@ -1,9 +1,9 @@
 """Background maintenance of the crawls of a store: finish, expire, notify, purge, repair, merge outputs.
 
-`shoal serve` and `shoal worker` each run a Maintainer beside their work. The one that holds a lock in the store, which
-expires, finishes crawls that are over, records that crawls have expired, sends notifications, and deletes ended crawls
-after `frontier.keep_days`. Each of them merges the output files of its own machine. If a Maintainer stops, the next one
-continues. Crawls of Scrapy are skipped.
+`shoal serve` and `shoal worker` each run a Maintainer beside their work. The one that holds an expiring lock in the
+store finishes crawls that are over, records that crawls have expired, sends notifications, and deletes ended crawls
+after `frontier.keep_days`. Every Maintainer merges the output files of its own machine. If the holder of the lock
+stops, another Maintainer continues. Scrapy crawls are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_SECONDS = 5.0
 _ORPHANED_CHECKS = 3
 # OUTPUT_UNAVAILABLE as workers of version 0.1 record it.
 _OLD_OUTPUT_UNAVAILABLE = "output away"
-# Pages per second that a fleet might reach: what is left takes at least that long.
+# The most pages per second of a fleet: the open URLs of a crawl take at least as long as this rate needs.
 _FASTEST = 2000
 _NOTIFY_SECONDS, _NOTIFY_TRIES, _NOTIFY_LATE_SECONDS, _NOTIFY_CONCURRENT = 10.0, 5, 86400.0, 20
 # Workers close their parts some seconds after the last page.
@@ -48,7 +48,7 @@ _REPORT_LATE_SECONDS = 30.0
 
 
 class _CrawlState(msgspec.Struct):
-    """What a Maintainer remembers of a crawl between two rounds."""
+    """The state of a crawl that a Maintainer keeps between two rounds."""
 
     next_mono: float = 0.0
     pause_seconds: float = _ROUND_SECONDS
@@ -59,7 +59,7 @@ class _CrawlState(msgspec.Struct):
     notifying: bool = False
     orphaned: int = 0
     tries: int = 0
-    # What was reported last: that it runs, why it is paused, or that it has ended.
+    # The state that was reported last: `running`, the reason of a pause, or `ended`.
     shown: str = ""
 
 
@@ -76,12 +76,12 @@ class Maintainer:
         self._lock = MaintenanceLock(frontier)
         self._had_lock = False
         self._locked_mono = 0.0
-        # By the networks that they may reach.
+        # Fetchers by the networks that they may reach.
         self._fetchers: dict[str, Fetcher] = {}
-        # In tasks: a URL that does not respond delays no other crawl.
+        # Notifications are sent in tasks: a URL that does not respond must not delay other crawls.
         self._notifying: set[asyncio.Task[None]] = set()
         self._history = HistoryWriter(frontier)
-        # In a task too: the counts of many crawls take longer than a round.
+        # The history is written in a task, too: the counts of many crawls take longer than a round.
         self._writing: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class Maintainer:
             self._writing = asyncio.create_task(self._history.write_if_due())
 
     def check_soon(self, crawl_id: str) -> None:
-        """Check a crawl in the next round: something was done to it."""
+        """Check a crawl in the next round, because it was changed."""
         if known := self._known.get(crawl_id):
             known.next_mono = 0.0
 
@@ -156,7 +156,7 @@ class Maintainer:
                 known.next_mono = now + _AGAIN_SECONDS
 
     async def _maintain(self, crawl: Crawl, known: _CrawlState) -> float:
-        """Do what is due. Returns in how many seconds to check again."""
+        """Perform the maintenance that is due. Returns the number of seconds until the next check."""
         if crawl.kind is not CrawlKind.OWN:
             return _AGAIN_SECONDS
         if crawl.state.open and await keep_to_windows(self._frontier, crawl):
@@ -230,10 +230,11 @@ class Maintainer:
     async def _finish(self, crawl: Crawl, known: _CrawlState) -> bool:
         counts = await self._frontier.crawls.count(crawl.id)
         if counts.open:
-            still = counts.ended == known.ended
+            is_stalled = counts.ended == known.ended
             known.ended = counts.ended
             known.pause_seconds = min(
-                _MOST_SECONDS, max(known.pause_seconds * 1.5 if still else _ROUND_SECONDS, counts.open / _FASTEST)
+                _MOST_SECONDS,
+                max(known.pause_seconds * 1.5 if is_stalled else _ROUND_SECONDS, counts.open / _FASTEST),
             )
             return False
         known.pause_seconds = _ROUND_SECONDS
@@ -271,7 +272,7 @@ class Maintainer:
             known.notifying = False
 
     async def _post(self, crawl: Crawl, url: str) -> str:
-        """Return '' if it was accepted, else why not. Only the kind of a failure: the URL may contain a secret."""
+        """Return '' if the notification was accepted, else the kind of failure only: the URL may contain a secret."""
         described = await describe(self._frontier, crawl)
         body = {
             "id": crawl.id, "state": crawl.state.value, "why": crawl.why, "app": crawl.app,
@@ -288,7 +289,7 @@ class Maintainer:
         return "" if status < 300 else f"status {status}"
 
     def _fetcher_for(self, crawl: Crawl) -> Fetcher:
-        """A fetcher that reaches what the request for this crawl was allowed, whatever this process is allowed."""
+        """A fetcher for the networks that the crawl request was allowed to reach, whatever this process is allowed."""
         networks = str(crawl.spec.get("notify_networks") or "")
         fetcher = self._fetchers.get(networks)
         if fetcher is None:

@@ -24,9 +24,10 @@ async def merge_outputs(frontier: Frontier, crawl: Crawl, *, named: Mapping[str,
     for output in _outputs(crawl, named):
         try:
             if has_parts(output):
-                ask_store = partial(replay, frontier.void_batch)
+                replay_batch = partial(replay, frontier.void_batch)
                 live = await _other_machines(frontier)
-                await merge(output, live=live, replay=ask_store, spider=bool(crawl.limits.spider) or output in changes)
+                spider = bool(crawl.limits.spider) or output in changes
+                await merge(output, live=live, replay=replay_batch, spider=spider)
         except (SinkError, InvalidInput) as error:
             problems.append(str(error))
     return problems
@@ -57,8 +58,8 @@ class UnmergedParts:
 async def _other_machines(frontier: Frontier) -> set[str]:
     """The live workers of other machines.
 
-    Those of this machine show by their locks whether they are alive, at once: the heartbeat of a killed worker is
-    missed only after 30 seconds. The locks of another machine may be invisible on a shared file system.
+    Workers of this machine are recognized by their locks, which are free at once when a worker is killed; a missing
+    heartbeat is noticed only after 30 seconds. The locks of another machine may be invisible on a shared file system.
     """
     here = platform.node()
     return {worker.name for worker in await frontier.workers.alive() if worker.heartbeat.machine != here}

@@ -1,7 +1,7 @@
 """Estimates for a crawl from a few numbers: time, workers, memory, bandwidth, and the bottleneck.
 
 Pure arithmetic on measured figures, all of them at the top. It assumes that pages are spread evenly over the hosts.
-tests/system/test_plan_simulation.py plays the same crawls on the real frontier and compares.
+tests/system/test_plan_simulation.py simulates the same crawls on the real frontier and compares the results.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ STORE_PAGE_SECONDS = 46.4e-6  # server CPU of a page: leased, one new link, one 
 STORE_LEASE_SECONDS = 127.5e-6  # server CPU of a lease
 STORE_BATCH_SECONDS = 1538e-6  # server CPU of a batch: its calls, lease, add, remember and acknowledge
 
-# Where the store is the limit, workers wait for it, and their requests accumulate, up to about what one call may take.
+# If the store is the bottleneck, workers wait for it and their requests accumulate, up to about the limit of one call.
 _BATCH_PAGES = 64
-# A server with more is slow to start, and to rewrite its file it may need as much again.
+# A server with more data starts slowly, and may need the same amount of memory again to rewrite its file.
 NODE_BYTES = 64 * 10**9
 
 POLITENESS, WORKERS, STORE = "politeness", "workers", "store"
@@ -40,10 +40,10 @@ _DAY_SECONDS = 86400.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`workers_useful` and `nodes_useful` are how many reach the other limits: more of them change nothing.
+    """`workers_useful` and `nodes_useful` are the numbers that reach the other limits: more of them change nothing.
 
-    `store_bytes_end` is the store when everything was visited, `store_bytes_most` when every URL waits at once; both
-    are of all nodes together.
+    `store_bytes_end` is the size of the store when every URL was visited, `store_bytes_most` when every URL waits at
+    once; both are for all nodes together.
     """
 
     pages: int
@@ -81,22 +81,22 @@ def plan(
     workers: int | None = None,
     nodes: int = 1,
 ) -> Plan:
-    # As a crawl has it: a slow server is given as long as it took, unless no delay is wanted at all.
+    # As in a crawl, the delay is at least the response time of the server, unless the delay is 0.
     gap = delay_seconds(configured=delay, response_seconds=response, factor=1.0 if delay else 0.0)
     polite = hosts / (gap + response)
     visits = _visits_per_lease(gap, response)
     node = 1 / (STORE_PAGE_SECONDS + STORE_LEASE_SECONDS / visits + STORE_BATCH_SECONDS / _BATCH_PAGES)
-    # A lease has its place in the worker also in the gaps between its visits.
-    place_seconds = response + gap * (visits - 1) / visits
-    # A large page takes longer to read; that small ones are read faster is not relied on.
+    # A lease occupies one of the worker's hosts also in the gaps between its visits.
+    occupied_seconds = response + gap * (visits - 1) / visits
+    # A large page takes longer to process. For small pages no gain is assumed.
     heavy = max(1.0, page_bytes / PAGE_BYTES)
-    worker = min(WORKER_PAGES_PER_SECOND / heavy, WorkerSettings().hosts / place_seconds)
+    worker = min(WORKER_PAGES_PER_SECOND / heavy, WorkerSettings().hosts / occupied_seconds)
     useful = max(1, math.ceil(min(polite, nodes * node) / worker))
     count = useful if workers is None else workers
     rate, limit = min(
         (polite, POLITENESS), (nodes * node, STORE), (count * worker, WORKERS), key=lambda bound: bound[0]
     )
-    asked_for = polite if workers is None else min(polite, workers * worker)
+    demand = polite if workers is None else min(polite, workers * worker)
     end = round(pages * (SEEN_BYTES + VALIDATOR_BYTES) + hosts * HOST_DONE_BYTES)
     most = max(end, round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES))
     return Plan(
@@ -104,14 +104,14 @@ def plan(
         seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_per_second=rate, limit=limit,
         workers=count, workers_useful=useful, worker_pages_per_second=worker, visits_per_lease=visits,
         cpu_cores=rate * PAGE_CPU_SECONDS * heavy, cpu_core_days=pages * PAGE_CPU_SECONDS * heavy / _DAY_SECONDS,
-        nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_per_second=node,
+        nodes=nodes, nodes_useful=max(1, math.ceil(demand / node)), node_pages_per_second=node,
         store_bytes_end=end, store_bytes_most=most,
         node_bytes_most=math.ceil(most / nodes), bytes_per_second=rate * page_bytes, bytes_total=pages * page_bytes,
     )  # fmt: skip
 
 
 def _visits_per_lease(gap: float, response: float) -> int:
-    """As many as fit into a batch's time, as lease.lua has it, in whole milliseconds."""
+    """The number of visits that fit into the time of a batch, in whole milliseconds as in lease.lua."""
     pace_ms = round(gap * 1000) + round(response * 1000)
     fitting = math.floor(FrontierSettings().batch_seconds * 1000 / pace_ms) if pace_ms else MOST_VISITS
     return max(1, min(MOST_VISITS, fitting))

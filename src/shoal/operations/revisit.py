@@ -1,8 +1,8 @@
 """Revisit a finished crawl: every page it has, with a conditional request, and new pages.
 
-The frontier knows fingerprints, not URLs: those come from the crawl's own output. Each pass has a number, and a URL is
-admitted once in a pass, so a killed pass is resumed from the start of the output. Links to pages that
-the crawl knows are known still; only links to others lead to new visits.
+The frontier stores fingerprints, not URLs: the URLs come from the crawl's own output. Each pass has a number, and a URL
+is admitted once in a pass, so a killed pass is resumed from the start of the output. The crawl still knows the pages
+that it has seen, so only links to other pages lead to new visits.
 
 The output does not say which method of a spider read which page. So a pass of a crawl with a spider starts where the
 spider starts, and each request is made once in the pass.
@@ -27,7 +27,7 @@ from shoal.settings import masked
 from shoal.sinks.reader import read
 
 COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at", "error")
-# URLs that failed and are retried in a pass: so many are remembered, so that none of them is revisited as well.
+# The most failed URLs that are remembered when a pass retries them, so that they are not revisited as well.
 _MOST_RETRIED = 1_000_000
 
 
@@ -37,7 +37,7 @@ async def reopen(
     """Begin a pass over a crawl that is finished; `named` are outputs by their names.
 
     Returns the crawl, and the URLs that had failed: they are retried, and need no revisit.
-    Nothing is changed when its pages cannot be read.
+    Nothing is changed if the pages of the crawl cannot be read.
     """
     if crawl.why != NOTHING_LEFT:
         raise CrawlEnded(
@@ -58,7 +58,7 @@ async def revisits(
     frontier: Frontier,
     crawl: str,
     policy: CrawlSpec,
-    now: FeedState,
+    feed: FeedState,
     *,
     named: Mapping[str, str],
     retried: Set[str] = frozenset(),
@@ -70,22 +70,22 @@ async def revisits(
     """
     if policy.spider:
         starts = first or [Visit(url=url, found="seed") for url in policy.seeds]
-        yield [_start_again(visit, now.started) for visit in starts]
+        yield [_start_again(visit, feed.started) for visit in starts]
         return
     seeds = frozenset(policy.seeds)
     async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=COLUMNS)) as batches:
         async for records in batches:
-            # A row of this pass itself may be that of a page which only a link led to: it has been visited.
+            # Rows of this pass are skipped: their pages have been visited, even those that only a link led to.
             pages = {
                 row.url: row
                 for row in records
-                if isinstance(row, Record) and row.fetched_at < now.started_at and row.url not in retried
+                if isinstance(row, Record) and row.fetched_at < feed.started_at and row.url not in retried
             }
-            if now.started > 1:
-                await frontier.crawls.forget(crawl, pages, passed=now.started - 1)
-            yield [visit_of_page(page, now.started, is_seed=page.url in seeds) for page in pages.values()]
+            if feed.started > 1:
+                await frontier.crawls.forget(crawl, pages, passed=feed.started - 1)
+            yield [visit_of_page(page, feed.started, is_seed=page.url in seeds) for page in pages.values()]
     yield [
-        Visit(url=url, found="seed", meta=VisitMeta(pass_number=now.started, seed=True).pack())
+        Visit(url=url, found="seed", meta=VisitMeta(pass_number=feed.started, seed=True).pack())
         for url in policy.seeds
     ]  # fmt: skip
 
@@ -105,15 +105,15 @@ def visit_of_page(page: Record, number: int, *, is_seed: bool) -> Visit:
 
 async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> str:
     """The first output from which the pages of the crawl can be read."""
-    why: ShoalError | None = None
+    first_error: ShoalError | None = None
     for output in (named.get(name, name) for name in policy.outputs):
         try:
             async with aclosing(read(output, crawl=crawl, columns=COLUMNS)) as batches:
                 async for _ in batches:
                     return output
         except (SinkError, InvalidInput, UnknownCrawl) as error:
-            why = why or error
-    if why is not None:
-        raise why
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
     shown = ", ".join(map(masked, policy.outputs)) or "no output"
     raise SinkRefused(f"Crawl {crawl!r} cannot be revisited: {shown} has none of its pages.")

@@ -9,7 +9,7 @@ A crawl is over when all of this is true:
 It is over, too, when it has reached its time limit.
 
 `finish_if_over` checks this and finishes the crawl. `shoal crawl`, `shoal.crawl`, `shoal.Coordinator`,
-`shoal submit --wait` and the background maintenance all call it. Must not print: what happens is emitted as events.
+`shoal submit --wait` and the background maintenance all call it. Must not print: it emits events.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RunEnd(StrEnum):
 async def finish_if_over(frontier: Frontier, crawl_id: str, *, seeded: bool = False) -> bool:
     """Finish the crawl if it is over. Returns whether it has ended, now or before.
 
-    `seeded`: the caller knows that the crawl's first URLs have been added, so that one without a URL is over.
+    `seeded`: the caller knows that the crawl's first URLs have been added, so that a crawl without a URL is over.
     """
     crawl = await frontier.crawls.get(crawl_id)
     if not crawl.state.open:
@@ -71,12 +71,12 @@ async def finish_if_over(frontier: Frontier, crawl_id: str, *, seeded: bool = Fa
     if crawl.limits.max_seconds and await store_seconds(frontier) - crawl.created_at >= crawl.limits.max_seconds:
         await frontier.crawls.end(crawl, "max time")
         return True
-    # Of a crawl at work, most calls return here.
+    # Most calls for a running crawl return here.
     if not await frontier.crawls.finished(crawl_id) or (await frontier.crawls.facts.read(crawl_id)).feeding:
         return False
     if not seeded and await _may_be_seeded(frontier, crawl):
         return False
-    # It counts again: what was fed between the first count and the end of the feeding is seen.
+    # `finish` counts again, so it sees URLs that were added between the first count and the end of the feed.
     return await frontier.crawls.finish(crawl_id)
 
 
@@ -183,7 +183,7 @@ class CrawlRun:
     ) -> RunEnd:
         """Wait until the crawl is over, `workers` is done or `interrupted` is set; meanwhile merge finished parts.
 
-        `on_check` is called after each check. Finishes the crawl. Raises what feeding it raised.
+        `on_check` is called after each check. Finishes the crawl. Raises the exceptions of the feed.
         """
         watching = asyncio.create_task(self._until_over(on_check))
         interrupt = asyncio.create_task(interrupted.wait())
@@ -198,7 +198,7 @@ class CrawlRun:
                 return RunEnd.FINISHED if await self.finish() else RunEnd.WORKERS_GONE
             return RunEnd.INTERRUPTED
         finally:
-            # An unavailable store makes it wait; a user who interrupts the crawl should not have to.
+            # The watching task may wait for an unavailable store; a user who interrupts the crawl should not have to.
             for task in (watching, interrupt):
                 task.cancel()
             await asyncio.gather(watching, interrupt, return_exceptions=True)
@@ -218,7 +218,7 @@ class CrawlRun:
         return over and await crawls.finished(self.crawl_id)
 
     async def pause(self, timeout_seconds: float) -> None:
-        """Pause the crawl if it runs. A store that does not reply in time is reported, not waited for."""
+        """Pause the crawl if it is running. If the store does not reply in time, report this and return."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 if (await self._frontier.crawls.get(self.crawl_id)).state is State.RUNNING:
@@ -228,7 +228,7 @@ class CrawlRun:
             self._emit_once(f"Cannot pause the crawl: {reason}", event="store.trouble", crawl=self.crawl_id)
 
     async def merge(self) -> bool:
-        """Append what workers have finished to the output files. Returns whether no part is left."""
+        """Append finished parts to the output files. Returns whether no part is left."""
         crawl = await self._frontier.crawls.known(self.crawl_id)
         for trouble in await merge_outputs(self._frontier, crawl, named=self._outputs):
             self._emit_once(trouble, event="output.trouble", crawl=self.crawl_id)
@@ -287,8 +287,8 @@ class CrawlRun:
                     await on_check()
             except StoreNotReady as error:
                 # Workers continue while a part of the store responds. A single server has no parts.
-                gone = isinstance(error, StoreUnavailable) and not self._frontier.on_cluster
-                if gone or len(self._frontier.shards.unavailable) == self._frontier.shards.count:
+                is_lost = isinstance(error, StoreUnavailable) and not self._frontier.on_cluster
+                if is_lost or len(self._frontier.shards.unavailable) == self._frontier.shards.count:
                     raise
                 self._emit_once(self._frontier.shard_trouble, event="store.trouble", crawl=self.crawl_id)
             with contextlib.suppress(TimeoutError):
@@ -310,7 +310,7 @@ class CrawlRun:
             self._emit_once(f"Crawl {self.crawl_id} is {reason}.", event="crawl.waiting", crawl=self.crawl_id)
 
     async def _lacks_seeds(self) -> bool:
-        """Whether only seeds are left that neither this run nor, as far as can be seen, another one reads."""
+        """Whether the crawl only lacks seeds that neither this run nor, as far as is known, another run reads."""
         return (
             (self._feeder is None or self._feeder.done())
             and not self._seeds

@@ -104,7 +104,7 @@ def translate(request: ClusterRequest) -> CrawlRequest:
 
 
 def _allow_patterns(domains: list[str], patterns: list[str]) -> tuple[str, ...]:
-    """Patterns for domains that are narrower than a registrable domain, e.g. docs.example.org: the scope has none."""
+    """Patterns for domains below a registrable domain, e.g. docs.example.org, which a scope cannot express."""
     if all(domain_of(domain) == domain for domain in domains):
         return tuple(patterns)
     names = "|".join(re.escape(domain) for domain in domains)
@@ -127,7 +127,7 @@ async def act(frontier: Frontier, action: ClusterAction) -> dict[str, Any]:
 
 
 async def expired_message(frontier: Frontier, crawl: Crawl) -> dict[str, Any]:
-    """What Scrapy Cluster sends when a crawl has expired by its `expires`."""
+    """The message that Scrapy Cluster sends when a crawl has expired by its `expires`."""
     ids = crawl.spec.get("expired_message", {})
     counts = await frontier.crawls.count(crawl.id)
     return {
@@ -150,21 +150,21 @@ async def _act_on_app(frontier: Frontier, action: ClusterAction) -> dict[str, An
 
 
 async def _end(frontier: Frontier, crawl: Crawl, how: str) -> int:
-    """Stop or expire an open crawl; returns how many URLs were waiting."""
+    """Stop or expire an open crawl. Returns the number of URLs that were waiting."""
     if not crawl.state.open:
         return 0
-    left = await frontier.crawls.count(crawl.id)
+    counts = await frontier.crawls.count(crawl.id)
     # It may have ended meanwhile.
     with contextlib.suppress(CrawlEnded):
         await (frontier.crawls.stop(crawl.id) if how == "stop" else expire_now(frontier, crawl.id))
-    return left.waiting + left.later
+    return counts.waiting + counts.later
 
 
 async def expire_now(frontier: Frontier, crawl_id: str) -> Crawl:
     """Expire a crawl now."""
     now = await store_seconds(frontier)
     await frontier.crawls.expire(crawl_id, now)
-    # The first call sets the time, the second records the state, which the first could not yet have.
+    # The first call sets the time of expiry; the second records the state, which the crawl has only after that time.
     return await frontier.crawls.expire(crawl_id, now)
 
 
@@ -175,8 +175,8 @@ async def _named(frontier: Frontier, action: ClusterAction) -> Crawl:
         with contextlib.suppress(UnknownCrawl, InvalidInput):
             crawl = await frontier.crawls.get(name)
             # Clients choose the names of crawls, so a name does not prove which application it belongs to.
-            mine = crawl.app == app_of(action.appid) and crawl.state is not State.DELETED
-            if mine and action.spiderid in (None, "", crawl.limits.spider or "link"):
+            is_of_app = crawl.app == app_of(action.appid) and crawl.state is not State.DELETED
+            if is_of_app and action.spiderid in (None, "", crawl.limits.spider or "link"):
                 return crawl
     of = f" of spider {action.spiderid!r}" if action.spiderid else ""
     raise UnknownCrawl(f"Application {action.appid!r} has no crawl {crawlid!r}{of} in this store.")

@@ -1,6 +1,6 @@
-"""Crawls of Scrapy projects: how they are named, what their record holds, and how one is submitted.
+"""Crawls of Scrapy projects: their names, their specs, and how one is submitted.
 
-Pure of Scrapy itself, so that commands work where Scrapy is not installed. shoal.scrapy works on such crawls.
+Must not import Scrapy, so that commands work where Scrapy is not installed. shoal.scrapy works on such crawls.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def tag_of(name: str) -> str:
 
 
 def spec_of(name: str, spider: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the store keeps about a crawl, so that commands can show how to resume it. Values may be secret."""
+    """The spec of a crawl, so that commands can show how to resume it. It has no values, which may be secret."""
     return {"scrapy": name, "scrapy_spider": spider, "scrapy_arguments": sorted(arguments)}
 
 
 def without_values(spec: dict[str, Any]) -> dict[str, Any]:
-    """The record as people may see it."""
+    """The spec without the values of arguments, which may be secret."""
     return {name: value for name, value in spec.items() if name != VALUES}
 
 
@@ -86,7 +86,7 @@ def _plain(value: Any) -> list[str] | str:
 async def submit_spider(frontier: Frontier, spider: str, arguments: dict[str, str]) -> tuple[Crawl, bool]:
     """Create a crawl of a Scrapy spider for the processes that wait for one (`python -m shoal.scrapy`).
 
-    Returns the crawl, and whether it is new: one with the same arguments that has not ended is returned as it is.
+    Returns the crawl, and whether it is new: an open crawl with the same arguments is returned as it is.
     """
     if not _SPIDER.match(spider):
         raise InvalidInput(f"{spider!r:.80} is not a valid spider name.")

@@ -3,9 +3,9 @@
 Owns what a seed may be: a URL on the command line, or a line of a file or a pipe. Files are read in batches, so that a
 million URLs are never in memory at once. Empty lines and lines that start with # are skipped; .gz files are unpacked.
 
-`feed` adds URLs while a crawl runs. That a feed is under way is a fact of the crawl (frontier/crawl_facts.py). If the
-process that feeds a crawl is killed, the fact stays, and the crawl is not finished before the rest has been added.
-Adding is idempotent: the next process starts from the front.
+`feed` adds URLs while a crawl runs. The facts of the crawl say whether a feed is under way (frontier/crawl_facts.py).
+If the process that feeds a crawl is killed, this fact stays, and the crawl is not finished before the remaining URLs
+have been added. Adding is idempotent: the next process starts from the beginning.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def seed_target(text: str) -> Target:
 
 
 def without_logins(urls: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return canonical URLs without user and password, and these by origin, for `CrawlSpec.logins`.
+    """Return canonical URLs without credentials, and the credentials by origin, for `CrawlSpec.logins`.
 
-    A URL is in every row, list and log of its crawl. Credentials must not be.
+    A URL appears in every row, list and log of its crawl; credentials must not.
     """
     plain: list[str] = []
     logins: dict[str, str] = {}
@@ -90,7 +90,7 @@ def seed_url_without_login(text: str) -> str:
 
 
 def _split_login(url: str) -> tuple[str, str]:
-    """A canonical URL without user and password, and both."""
+    """Split a canonical URL into the URL without credentials, and `user:password`, '' if it has none."""
     if "@" not in url:
         return url, ""
     parts = urlsplit(url)
@@ -108,7 +108,7 @@ class Seeds:
         self.source = source
         self.shown = "standard input" if source == "-" else source
         self.line_number = 0
-        # How many lines of the rest were skipped, and what was wrong with the first few.
+        # The number of lines that `rest` skipped, and the errors of the first few.
         self.skipped = 0
         self.faults: list[str] = []
         self._is_first = True
@@ -148,7 +148,7 @@ class Seeds:
             try:
                 text = line.decode().removeprefix("\ufeff").strip()
                 if text and not text.startswith("#"):
-                    # The first are stored with the crawl, and their credentials too.
+                    # The first URLs are stored with the crawl, together with their credentials.
                     yield seed_url(text) if self._is_first else seed_url_without_login(text)
             except UnicodeDecodeError:
                 yield InvalidUrl(f"Line {self.line_number} of {self.shown} is not UTF-8 text.")
@@ -200,7 +200,7 @@ async def feed(
 
 
 async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Run the function in a daemon thread, which exit does not wait for: a pipe may stay silent forever."""
+    """Run the function in a daemon thread, which Python does not wait for at exit: a pipe may stay silent."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
 

@@ -1,7 +1,7 @@
 """Messages of a service to systemd, by the protocol of sd_notify(3): ready, status, watchdog, stopping.
 
 Without NOTIFY_SOCKET in the environment nothing is sent. A message that cannot be sent is dropped: the service manager
-acts on what it misses.
+acts on missing messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetch one page and look at it, without a crawl and without a store: `shoal fetch`, `shoal shell`, `shoal.testing`.
+"""Fetch and inspect one page, without a crawl and without a store: `shoal fetch`, `shoal shell`, `shoal.testing`.
 
 The request, the record and the call of a spider are those of a worker. robots.txt is obeyed, and requests to one host
 keep the crawl's delay. Nothing is shared with a fleet: other workers may request the same host at the same time.
@@ -95,7 +95,7 @@ class PageFetcher:
         self._finished_mono: dict[str, float] = {}
 
     async def fetch(self, url: str) -> FetchedPage:
-        """Fetch a page and follow its redirects. FetchError if there is no response, RobotsForbids if it may not be."""
+        """Fetch a page and follow its redirects. Raises FetchError without a response, or RobotsForbids."""
         target = canonical(url)
         context = context_of(self._spec, target)
         chain: list[tuple[str, int]] = []
@@ -131,7 +131,7 @@ class PageFetcher:
         return RobotsFinding(rules.allows(target.path), file, text, rules.crawl_delay_seconds)
 
     async def _read_robots(self, file: str, context: CrawlContext) -> tuple[Rules, str]:
-        """The rules, and why no page may be requested although there are none; '' if one may."""
+        """The rules, and the reason why no page may be requested; '' if the rules decide."""
         target, hops = canonical(file), 0
         while True:
             try:
@@ -179,7 +179,7 @@ class PageFetcher:
 
 
 def context_of(spec: CrawlSpec, target: Target) -> CrawlContext:
-    """The rules of a crawl that no store knows. It starts at the spec's seeds, or else at this URL."""
+    """The context of a crawl that is in no store. The crawl starts at the spec's seeds, or else at this URL."""
     spec = msgspec.structs.replace(spec, seeds=spec.seeds or (target.url,))
     crawl = Crawl(
         id=_CRAWL, key="", state=State.RUNNING, version=0, limits=spec.limits(), created_at=0.0, spec=spec.stored()

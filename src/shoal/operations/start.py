@@ -74,11 +74,11 @@ async def begin(
     `named` are outputs by their names; they are read to find the pages of the crawl.
     """
     validation.crawl_id(name)
-    without, logins = without_logins([*(visit.url for visit in visits), *seeds])
+    plain_urls, logins = without_logins([*(visit.url for visit in visits), *seeds])
     visits = [
-        msgspec.structs.replace(visit, url=url) for visit, url in zip(visits, without[: len(visits)], strict=True)
+        msgspec.structs.replace(visit, url=url) for visit, url in zip(visits, plain_urls[: len(visits)], strict=True)
     ]  # fmt: skip
-    urls = list(dict.fromkeys(without))
+    urls = list(dict.fromkeys(plain_urls))
     spec = msgspec.structs.replace(spec, seeds=tuple(urls[:STORED_SEEDS]), logins={**spec.logins, **logins})
     check_spec(spec)
     how = StartMode.NEW
@@ -133,7 +133,7 @@ async def begin(
 
 
 def _is_higher(limit: str, spec: CrawlSpec, stored: CrawlSpec) -> bool:
-    """Whether a limit was raised. A limit that was added is none that was raised."""
+    """Whether a limit was raised. Adding a limit does not count as raising it."""
     new, old = getattr(spec, limit), getattr(stored, limit)
     if limit == "max_depth":
         return old is not None and (new is None or new > old)
@@ -167,13 +167,13 @@ def check_spec(spec: CrawlSpec) -> None:
     except SettingsError as error:
         raise InvalidLimit(f"Invalid user_agent. {error}") from None
     Scope(spec.scope, allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)
-    # What a name stands for, only workers may know.
+    # A name is accepted: possibly only workers know its output.
     if spec.changes_have_texts and not any(is_name(output) or is_database(output) for output in spec.changes):
         raise InvalidLimit("change_diffs and keep_versions need a database in changes, e.g. changes.db.")
 
 
 def _differing(given: Collection[str], stored: CrawlSpec, spec: CrawlSpec) -> tuple[str, ...]:
-    """The options that were set and differ from those of the crawl. Seeds are added whenever they come."""
+    """The options that were set and differ from those of the crawl, without seeds, which can be added at any time."""
     return tuple(
         name
         for name in CrawlSpec.__struct_fields__

@@ -56,7 +56,7 @@ MAX_REQUEST_BYTES = 4_000_000
 _MAX_REOPENINGS = 5
 _CHECK_SECONDS = 5.0
 _MAX_PATTERN_CHARACTERS = 100_000
-# They belong to one crawl, not to all crawls of a spider.
+# Fields that belong to one crawl, not to all crawls of a spider.
 _NOT_OF_SPIDERS = ("seeds", "name", "spider", "arguments", "joins", "domains", "expires_at", "app")
 _APP = re.compile(r"[A-Za-z0-9_.@-]{0,64}\Z")
 
@@ -92,8 +92,8 @@ def parse(
 ) -> CrawlRequest | ClusterAction | StatsRequest | DomainUpdate:
     """A request in Shoal's or Scrapy Cluster's schema. InvalidInput says in one sentence what is wrong with it.
 
-    `spiders` are the options of spiders (spider_options.py). They count as fields of the request that it left out, so
-    what its sender may not set, they may not set either.
+    `spiders` are the options of spiders (spider_options.py). They fill in fields that the request does not have, so
+    they cannot set fields that its sender may not set.
     """
     fields = _decode(raw) if isinstance(raw, bytes | bytearray | memoryview) else raw
     if not isinstance(fields, dict):
@@ -130,14 +130,14 @@ def to_submission(request: CrawlRequest, *, machine: str = "", networks: str = "
 
 
 def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", networks: str = "") -> CrawlSpec:
-    """The checked options of a request, in the form that a crawl stores. `urls` are its seeds, as `seed_url` has them.
+    """The checked options of a request, in the form that a crawl stores. `urls` are its canonical seeds.
 
     `machine` is the machine that output files belong to, `networks` are the private networks of its notification.
     """
     fields = {name: getattr(request, name) for name in CrawlSpec.__struct_fields__}
     fields |= {
         "seeds": tuple([*_domain_urls(request), *urls][:STORED_SEEDS]),
-        # No delay means no delay: a slow response does not cause one either.
+        # With a delay of 0, a slow response does not cause a delay either.
         "delay_factor": 1.0 if request.delay_seconds else 0.0,
         "files": check_files(request.files) if request.files else "",
         "file_types": tuple(content_type.strip().lower() for content_type in request.file_types),
@@ -148,7 +148,7 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
         "machine": machine,
     }
     spec = CrawlSpec(**fields)
-    # Before they are compiled, which takes a second for a megabyte.
+    # Checked before the patterns are compiled, which takes a second per megabyte.
     if sum(map(len, (*spec.allow, *spec.deny, *spec.deny_extensions))) > _MAX_PATTERN_CHARACTERS:
         raise InvalidInput(f"allow, deny and deny_extensions have more than {_MAX_PATTERN_CHARACTERS:,} characters.")
     check_spec(spec)
@@ -199,9 +199,9 @@ def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) ->
 def check_message(
     request: CrawlRequest, body: bytes, *, message_id: str, outputs: Collection[str]
 ) -> CrawlRequest:  # fmt: skip
-    """A request of a sender who is not authenticated: it may use named outputs only, and robots.txt is kept.
+    """Check a request of an unauthenticated sender: it may use only named outputs, and must obey robots.txt.
 
-    A request without a name gets one by its message, the same for every delivery.
+    Returns the request. One without a name gets a name from its message, the same for every delivery.
     """
     if request.ignore_robots:
         raise InvalidInput("ignore_robots is not allowed here: only an administrator can set it, with `shoal submit`.")
@@ -210,7 +210,7 @@ def check_message(
         raise InvalidInput("outputs must be names in [outputs]; only an administrator can use other outputs or files.")
     request = with_output(request, outputs, as_in='"outputs": ["NAME"] in the request')
     if not request.name and message_id:
-        # The hash tells apart messages of a topic that was created again.
+        # The hash distinguishes messages of a topic that was created again.
         prefix = re.sub(r"[^A-Za-z0-9_.-]", "-", message_id)[-100:].lstrip("-.")
         request = msgspec.structs.replace(request, name=f"{prefix}-{hashlib.sha256(body).hexdigest()[:10]}")
     return request
@@ -231,8 +231,8 @@ async def submit(
 ) -> Submitted:  # fmt: skip
     """Create a crawl for the workers of a store. Submitting it again changes nothing.
 
-    CrawlExists when a different crawl has its name. With `outputs`, the outputs of the settings by name, also when its
-    databases already have records under its name.
+    Raises CrawlExists if a different crawl has its name. With `outputs`, the outputs of the settings by name, also if
+    databases among its outputs already have records under its name.
     """
     if outputs is not None and submission.named:
         await _check_no_records(frontier, submission, outputs)
@@ -264,22 +264,22 @@ async def submit(
 async def _check_no_records(frontier: Frontier, submission: Submission, outputs: Mapping[str, str]) -> None:
     """Raise CrawlExists if a crawl of another store has written records under the same name.
 
-    Records are identified by the name, so readers of this crawl would see them. Databases find them by an index. Files
-    would have to be read as a whole, and a database that is unavailable must not delay a submission.
+    Records are identified by the name, so readers of this crawl would see them. Only databases are checked, by an
+    index: files would have to be read as a whole. An unavailable database must not delay a submission.
     """
     try:
         await frontier.crawls.get(submission.name)
         return
     except UnknownCrawl:
         pass
-    # For all outputs together: a client waits for the response.
-    ends = asyncio.get_running_loop().time() + _CHECK_SECONDS
+    # One deadline for all outputs, because a client waits for the response.
+    deadline = asyncio.get_running_loop().time() + _CHECK_SECONDS
     for output in submission.spec.outputs:
         uri = outputs.get(output, output)
         with contextlib.suppress(UnknownCrawl, SinkRefused, SinkUnavailable, InvalidInput, TimeoutError):
             if is_name(uri) or parse_output(uri).technology.holds is not Holds.TABLES:
                 continue
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(deadline):
                 rows, _ = await page(uri, submission.name, 1, columns=("crawl", "url"))
             if rows:
                 raise CrawlExists(
@@ -315,8 +315,10 @@ async def _add(frontier: Frontier, submission: Submission) -> None:
 
 
 def _same(crawl: Crawl, submission: Submission) -> bool:
-    """Whether the crawl was created by this submission. Its expiry may have changed since, and it may have come
-    through another server, which can reach other networks.
+    """Whether the crawl was created by this submission.
+
+    Expiry and networks are not compared: the expiry may have changed since, and another server, which can reach other
+    networks, may have received the submission.
     """
     given = submission.spec
     try:

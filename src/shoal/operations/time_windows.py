@@ -17,7 +17,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model.crawl import Crawl, State
 
-# Why a crawl is paused.
+# The reason of the pause.
 OUTSIDE = "outside of its times"
 _WINDOW = re.compile(r"\s*([01]?\d|2[0-4]):([0-5]\d)\s*-\s*([01]?\d|2[0-4]):([0-5]\d)\s*", re.ASCII)
 _DAY = 24 * 60
@@ -43,8 +43,8 @@ class TimeWindows(NamedTuple):
         return f"{start // 60:02}:{start % 60:02}"
 
     def _minute(self, seconds: float) -> float:
-        moment = datetime.datetime.fromtimestamp(seconds, self.zone)
-        return moment.hour * 60 + moment.minute + moment.second / 60
+        time = datetime.datetime.fromtimestamp(seconds, self.zone)
+        return time.hour * 60 + time.minute + time.second / 60
 
 
 def time_windows_of(text: str) -> TimeWindows | None:
@@ -69,7 +69,7 @@ def time_windows_of(text: str) -> TimeWindows | None:
 
 
 async def keep_to_windows(frontier: Frontier, crawl: Crawl) -> str:
-    """Pause or resume a crawl as its times say. Returns when it resumes, '' if it may run now."""
+    """Pause or resume a crawl according to its windows. Returns when it resumes, '' if it may run now."""
     windows = time_windows_of(str(crawl.spec.get("between", "")))
     if windows is None or not crawl.state.open:
         return ""

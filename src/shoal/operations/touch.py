@@ -48,7 +48,7 @@ async def touch(
         raise InvalidInput(f"{len(urls)} URLs are too many for one call: the limit is {MAX_URLS}.")
     context = CrawlContext(crawl, {}, {})
     refused: dict[str, str] = {}
-    # Canonical URL -> as it was given.
+    # Canonical URL -> the URL as it was given.
     given: dict[str, str] = {}
     for text in urls:
         try:
@@ -94,7 +94,7 @@ def check_touchable(crawl: Crawl) -> None:
 async def _note(
     frontier: Frontier, crawl: Crawl, kind: SignalKind, urls: Sequence[str]
 ) -> dict[str, SignalResult]:  # fmt: skip
-    """Note signals at the crawl, and those that it does not know at its branches."""
+    """Note the signals in the crawl, and those for URLs that it does not know in its branches."""
     results = dict.fromkeys(urls, SignalResult.UNKNOWN)
     if not urls:
         return results
@@ -107,7 +107,7 @@ async def _note(
 
 
 async def _add(frontier: Frontier, crawl: Crawl, urls: dict[str, str], refused: dict[str, str]) -> int:
-    """Add new URLs, and note why others were refused. Returns how many were added."""
+    """Add new URLs, and put those that were refused into `refused`. Returns the number of added URLs."""
     if not urls:
         return 0
     added = await frontier.add(crawl.id, [Visit(url=url, found="other") for url in urls])

@@ -1,9 +1,9 @@
 """The pages of a WARC archive: each response is processed like in a worker, so that it gives the same row as a crawl.
 
-The archive is read once to build an index of its responses in a temporary database, because the last response of a URL
-counts, wherever it is. Then these responses are read. An archive does not have depth, attempt, worker, spider and file,
-which get their default values, nor the pages that sent no response. Redirects are those that were followed before the
-page.
+The archive is read once to build an index of its responses in a temporary database, because only the last response of a
+URL is used, and it can be anywhere. Then these responses are read. An archive does not have depth, attempt, worker,
+spider and file, which get their default values, nor the pages without a response. The redirects of a
+page are those that were followed before it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAKE = """
     CREATE INDEX by_url ON responses (crawl, url, at);
     CREATE INDEX by_target ON responses (crawl, target, at) WHERE target <> '';
 """
-# SQLite takes the other columns from the row that has the largest.
+# SQLite takes the other columns from the row that has the maximum.
 _LAST = """
     SELECT id, max(CASE role WHEN 'row' THEN at ELSE 0 END) FROM responses WHERE role <> 'none' GROUP BY crawl, url
     ORDER BY file, position"""
@@ -78,7 +78,7 @@ def pages(path: Path, crawl: str | None) -> Iterator[tuple[Cursor, Record]]:
         index.execute("PRAGMA synchronous = OFF")
         index.execute("BEGIN")
         for number, file in enumerate(files):
-            _note(index, number, file)
+            _add_to_index(index, number, file)
         crawls = [name for (name,) in index.execute("SELECT DISTINCT crawl FROM responses")]
         if crawl is not None and crawls and crawl not in crawls:
             raise UnknownCrawl(f"The archive {path} has no page of crawl {crawl!r}; it has {', '.join(crawls[:5])}.")
@@ -93,12 +93,13 @@ def pages(path: Path, crawl: str | None) -> Iterator[tuple[Cursor, Record]]:
                 yield (), record
 
 
-def _note(index: sqlite3.Connection, number: int, file: Path) -> None:
+def _add_to_index(index: sqlite3.Connection, number: int, file: Path) -> None:
     """Put the responses of one file into the index."""
     crawl = file.name.partition(".")[0]
     for warc_record in records(file):
-        kind, about = warc_record.headers.get("warc-type", ""), warc_record.headers.get("content-type", "")
-        if about == "application/warc-fields" and warc_record.block.left <= _MAX_METADATA_BYTES:
+        kind = warc_record.headers.get("warc-type", "")
+        content_type = warc_record.headers.get("content-type", "")
+        if content_type == "application/warc-fields" and warc_record.block.left <= _MAX_METADATA_BYTES:
             metadata = dict(fields(_text(warc_record.block.rest()).split("\r\n")))
             if kind == "warcinfo":
                 crawl = metadata.get("ispartof") or crawl
@@ -119,13 +120,13 @@ def _indexed(warc_record: WarcRecord, crawl: str, file: int) -> _IndexedResponse
     headers, url = warc_record.headers, warc_record.headers.get("warc-target-uri", "").strip("<>")
     status, http_headers = _status_and_headers(warc_record)
     target = ""
-    same = headers.get("warc-type") == "revisit" and "identical-payload-digest" in headers.get("warc-profile", "")
+    identical = headers.get("warc-type") == "revisit" and "identical-payload-digest" in headers.get("warc-profile", "")
     decision = decide_status(status, conditional=True, location="location" in http_headers)
     if decision.action is Action.REDIRECT:
         there = resolve_header(url, http_headers["location"])
         target = there.url if there is not None else ""
     role = "confirms" if decision.action is Action.CONFIRM else "none" if target else "row"
-    body = headers.get("warc-refers-to", "") if same else headers.get("warc-record-id", "")
+    body = headers.get("warc-refers-to", "") if identical else headers.get("warc-record-id", "")
     try:
         at = datetime.datetime.fromisoformat(headers.get("warc-date", "")).timestamp()
     except ValueError:
@@ -242,7 +243,7 @@ def _visit(indexed: _IndexedResponse, chain: list[tuple[str, int]]) -> Visit:
 
 def _status_and_headers(warc_record: WarcRecord) -> tuple[int, dict[str, str]]:
     status, http_headers, _ = _head(warc_record)
-    # Of several headers with one name, the first counts.
+    # Of several headers with one name, the first is used.
     return status, dict(reversed(http_headers))
 
 
