@@ -1,1 +1,1 @@
-"""What the frontier costs, measured: `python -m bench`. Speed is judged here and never in a test."""
+"""Measures the cost of the frontier and of crawls: `python -m bench`. Speed is judged here and never in a test."""

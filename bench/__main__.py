@@ -60,7 +60,7 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
 
 
 async def run(names: list[str], size: Size) -> tuple[list[Figure], list[str]]:
-    """The figures, and the names of measurements that failed: one of them does not take the others' figures away."""
+    """The figures, and the names of measurements that failed. A failed measurement does not discard other figures."""
     figures, failed = [], []
     for name in names:
         began = time.monotonic()

@@ -1,7 +1,7 @@
-"""`--before CHECKOUT`: this tree and another checkout of Shoal, taking turns at the same measurement.
+"""`--before CHECKOUT`: compares this tree with another checkout of Shoal, by the same measurements.
 
-A figure is the ratio of this tree's CPU time to the other's: below 1 is less. The two alternate within one run, so a
-busy machine slows both.
+A figure is the ratio of this tree's CPU time to the other's: below 1, this tree uses less. The two alternate within one
+run, so a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _end_to_end(tree: Path, *, quick: bool) -> float:
 
 @dataclass
 class _StoreCost:
-    """What pages cost the servers of a store, one value a repeat."""
+    """The cost of pages to the servers of a store, one value per repeat."""
 
     pages: int
     cpu_us: list[float] = field(default_factory=list)
@@ -122,7 +122,7 @@ def store(before: Path, size: Size) -> list[Figure]:
 
 
 def instructions(before: Path, size: Size) -> list[Figure]:
-    """As `store`, but the instructions of the servers: other programs do not change them. Needs valgrind."""
+    """Like `store`, but counts instructions of the servers, which other programs do not affect. Needs valgrind."""
     pages = size.of(3_000)
     figures = []
     for name, count in (("one server", 1), ("cluster of three", 3)):
@@ -140,7 +140,7 @@ def instructions(before: Path, size: Size) -> list[Figure]:
 
 
 class _Callgrind:
-    """A server that runs in callgrind, and what it has counted. The kernel's instructions are not among them."""
+    """A server that runs in callgrind, and the instructions that it has counted, without those of the kernel."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

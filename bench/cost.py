@@ -1,4 +1,4 @@
-"""What a measured interval used: wall time, CPU of this process, CPU of the server, commands."""
+"""The resources that a measured interval used: wall time, CPU of this process, CPU of the server, commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cost:
 
 @contextmanager
 def metered(server: Server, cost: Cost) -> Iterator[None]:
-    """Add what the block uses to `cost`. The readings themselves cost the server some 50 us."""
+    """Add the resources that the block uses to `cost`. The readings themselves cost the server about 50 us."""
     calls = server.calls()
     server_seconds = server.cpu_seconds()
     client_seconds, wall = time.process_time(), time.perf_counter()

@@ -1,11 +1,11 @@
-"""What open dashboards cost the API: response times, CPU of server and store, and how long the loop is blocked.
+"""The cost of open dashboards to the API: response times, CPU of server and store, and how long the loop is blocked.
 
-One server with a crawl that is being worked at and a day of history, and one client that requests the crawl at a fixed
-rate. In a process of their own, connections read live updates as browsers do: half of the overview, half of the crawl.
+One server has a running crawl and a day of history, and one client requests the crawl at a fixed rate. In another
+process, connections read live updates as browsers do: half of them of the overview, half of the crawl.
 
-The server and the store have half of the cores, everything that runs on other machines has the other half: the
-workers, the site, the client, the browsers. Otherwise the figure would be how Linux shares a busy core between them.
-Rounds with and without dashboards alternate, each pair in the opposite order of the one before.
+The server and the store have half of the cores. The workers, the site, the client and the browsers, which normally run
+on other machines, have the other half. Otherwise the figure would show how Linux divides a busy core between them.
+Rounds with and without dashboards alternate, each pair in the opposite order of the previous pair.
 
     python -m bench.dashboard_cost HOST PORT COUNT CRAWL     only the connections
 """
@@ -33,7 +33,7 @@ from tests.api.process import ApiProcess
 from tests.dashboard.fleet import Fleet
 from tests.servers import wait_until
 
-# Slower than the server responds, so that every round makes the same requests.
+# Longer than a response takes, so that every round sends the same requests.
 _REQUEST_EVERY_SECONDS = 0.02
 _SETTLE_SECONDS = 3.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -42,7 +42,7 @@ _ALL_OPEN = b"open\n"
 
 
 def cost(running: Fleet, crawl: str, *, dashboards: int, rounds: int, seconds: float, blocked: Path) -> list[Figure]:
-    """`blocked` is the file in which the server writes how long its loop was blocked (bench/watched_serve.py)."""
+    """`blocked` is the file to which the server writes how long its loop was blocked (bench/watched_serve.py)."""
     write_history(running, crawl)
     without: list[dict[str, float]] = []
     with_them: list[dict[str, float]] = []
@@ -71,7 +71,7 @@ def cost(running: Fleet, crawl: str, *, dashboards: int, rounds: int, seconds: f
 
 
 def write_history(running: Fleet, crawl: str) -> None:
-    """A point for each minute of the last day: the charts of a fleet that has run for some time."""
+    """Write a point for each minute of the last day, as in the charts of a fleet that has run for a while."""
     frontier = running.crawls.frontier
     record = running.crawls.do(frontier.crawls.get(crawl))
     now = int(time.time()) // 60
@@ -106,7 +106,7 @@ def pinned(running: Fleet) -> Iterator[tuple[list[int], list[int]]]:
 
 def _pin(pids: Sequence[int], cores: Sequence[int]) -> None:
     for pid in pids:
-        # The process alone would be its first thread.
+        # The id of a process selects only its first thread.
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread.name), cores)
@@ -135,7 +135,7 @@ async def _measure(
 
 
 def longest_block(api: ApiProcess, file: Path) -> float:
-    """In ms, since the last call."""
+    """The longest time in ms for which the loop was blocked since the last call."""
     file.unlink(missing_ok=True)
     api.process.send_signal(signal.SIGUSR1)
     return float(wait_until(lambda: file.exists() and file.read_text(), "the server writes the file"))
@@ -143,12 +143,12 @@ def longest_block(api: ApiProcess, file: Path) -> float:
 
 @contextlib.contextmanager
 def _viewers(api: ApiProcess, count: int, crawl: str) -> Iterator[None]:
-    """In another process, which gets the CPU time that is left: browsers are on other machines."""
+    """Run viewers in another process, which gets the remaining CPU time: real browsers are on other machines."""
     command = ["nice", "-n", "19", sys.executable, "-m", "bench.dashboard_cost", api.host, str(api.port), str(count)]
     process = subprocess.Popen([*command, crawl], stdout=subprocess.PIPE) if count else None
     try:
         if process is not None and process.stdout is not None:
-            # To open them is not what is measured.
+            # The opening of connections is not measured.
             assert process.stdout.readline() == _ALL_OPEN, "a connection was refused"
         yield
     finally:
@@ -209,7 +209,7 @@ def _process_cpu(pid: int) -> float:
 
 
 def _busy(cores: Sequence[int]) -> float:
-    """Seconds in which these cores were not idle, of all processes of the machine."""
+    """Seconds in which these cores were not idle, for all processes of the machine."""
     lines = dict(line.split(" ", 1) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu"))
     user, nice, system, _, _, *interrupts = zip(
         *(map(int, lines[f"cpu{core}"].split()[:8]) for core in cores), strict=True

@@ -1,8 +1,8 @@
-"""What the dashboard costs and how fast it is: 100 open ones, the first page, and how live a page is.
+"""The cost and speed of the dashboard: 100 open dashboards, the first page, and the delay of live updates.
 
     python -m bench.dashboards [--dashboards N] [--rounds N] [--seconds S] [--only-cost] [--write]
 
-How the cost of open dashboards is measured is in bench/dashboard_cost.py. `--write` puts the figures into
+bench/dashboard_cost.py describes how the cost of open dashboards is measured. `--write` puts the figures into
 docs/reference/benchmarks.md.
 """
 
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def start_crawl(running: Fleet) -> None:
-    """200 pages per second for eight minutes, longer than all rounds."""
+    """Start a crawl of 200 pages per second for eight minutes, longer than all rounds."""
     hosts = running.crawls.site.take(20)
     for host in hosts:
         running.crawls.site.at(host, "/", page(*[f"/{number}" for number in range(5000)]))
@@ -73,7 +73,7 @@ def store_version(running: Fleet) -> str:
 
 
 def first_page(running: Fleet, times: int = 9) -> list[Figure]:
-    """The overview in a browser that has nothing of it yet."""
+    """The size and the first paint of the overview in a browser with an empty cache."""
     paints, sizes = [], []
     with chromium() as browser:
         # The first page of a browser also starts its processes.
@@ -98,7 +98,7 @@ def first_page(running: Fleet, times: int = 9) -> list[Figure]:
 
 
 def live(running: Fleet, times: int = 5) -> list[Figure]:
-    """From a page in the API's counts to the same figure in a browser, and from a press on Pause to the last request.
+    """The time from a page in the API's counts to the same figure in a browser, and from Pause to the last request.
 
     The first starts with a reading of the API, so it includes the time of a page's rendering round.
     """
@@ -132,7 +132,7 @@ def _time_to_pause(browser: Browser, running: Fleet) -> float:
         pressed = time.monotonic()
         opened.page.click("button:text-is('Pause')")
         opened.wait_text(".note.good", "paused")
-        # Longer than a lease of this crawl has visits for.
+        # Longer than the visits of a lease of this crawl take.
         opened.page.wait_for_timeout(4000)
         last = max(request.began for request in running.crawls.site.requests())
     running.api.client.resume(_CRAWL)

@@ -1,4 +1,4 @@
-"""What a database server used: CPU of its processes, those that ended included."""
+"""The CPU time that a database server used, including that of processes that have ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def cpu_seconds(pid: int) -> float:
         own, ended = _ticks(pid)
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         running = sum(_ticks(int(child))[0] for child in children)
-        # A child that ended meanwhile is in neither.
+        # A child that ended meanwhile would be in neither sum.
         if _ticks(pid)[1] == ended:
             return (own + ended + running) / _TICKS
 
 
 def _ticks(pid: int) -> tuple[int, int]:
-    """Of the process, and of the children that it waited for."""
+    """CPU ticks of the process, and of the children that it waited for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

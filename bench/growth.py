@@ -1,6 +1,6 @@
-"""What size costs: a frontier of 500 thousand URLs and one of 5 million, 1,000 ready hosts and 100,000.
+"""The cost of size: frontiers of 500 thousand and of 5 million URLs, and of 1,000 and of 100,000 ready hosts.
 
-Both stand ready on servers of their own and are worked on in turns, so that a slow minute of the machine slows both.
+Both are filled on separate servers and measured in turns, so that a slow minute of the machine slows both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many calls an idle worker makes to the store, and how soon it gets visits that are added."""
+"""The number of calls that an idle worker makes to the store, and how soon it gets visits that are added."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _rate(workload: Workload, window: float) -> tuple[float, float]:
 
 
 async def latency(size: Size) -> list[Figure]:
-    """One process sleeps in `lease`, this one adds a URL of a new host; time from the call to add to the lease."""
+    """The time from `add` of a URL of a new host, in this process, to its lease by another that waits in `lease`."""
     count = 60 if size.quick else 200
     context = multiprocessing.get_context("spawn")
     with Server(durable=True) as server:
@@ -74,7 +74,7 @@ async def latency(size: Size) -> list[Figure]:
 
 async def _once(workload: Workload, sleeper: Connection, number: int) -> float:
     await asyncio.to_thread(sleeper.recv)
-    # The worker has reported that it goes to sleep. Before it does, it checks all shards for a few milliseconds.
+    # The worker has reported that it is about to sleep. Before it does, it checks all shards for a few milliseconds.
     await asyncio.sleep(random.uniform(0.04, 0.08))
     began = time.monotonic()
     await workload.frontier.add("bench", [f"https://fresh{number:06d}.example/page"])

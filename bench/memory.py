@@ -1,7 +1,7 @@
 """Memory in bytes: of a URL that was seen, of a URL that waits, of a host.
 
-On a server without persistence, whose buffers would be counted. A figure is the growth of `used_memory` from the
-moment every script is loaded, over the number of URLs; beside it the growth of the resident size.
+The server has no persistence, because its buffers would be counted. A figure is the growth of `used_memory` since every
+script was loaded, divided by the number of URLs; the growth of the resident size is reported beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PORTION = 16_000
 
 
 async def seen(size: Size) -> list[Figure]:
-    """URLs are added and worked off in portions, so that at the end only what was seen is left, and no holes."""
+    """Add and visit URLs in portions, so that at the end only seen URLs are left, without fragmented memory."""
     count = size.of(2_000_000)
     with Server(durable=False) as server:
         async with await Workload.open(server) as workload:
@@ -54,7 +54,7 @@ async def waiting(size: Size) -> list[Figure]:
 
 
 async def _visited(hosts: int) -> Figure:
-    """What stays of a host when its only URL was visited: the time of the last request, and the fingerprint."""
+    """The memory of a host after its only URL was visited: the time of the last request, and the fingerprint."""
     with Server(durable=False) as server:
         async with await Workload.open(server) as workload:
             before = server.memory()
@@ -66,7 +66,7 @@ async def _visited(hosts: int) -> Figure:
 
 
 async def _waiting_peer(count: int) -> tuple[float, float]:
-    """Hosts make no difference to one sorted set."""
+    """scrapy-redis has one sorted set, so the number of hosts makes no difference."""
     with Server(durable=False) as server:
         peer = Peer(server)
         before = server.memory()

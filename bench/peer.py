@@ -1,7 +1,8 @@
 """scrapy-redis' side: its own Scheduler, PriorityQueue and RFPDupeFilter with their defaults, request by request.
 
-Its client is synchronous and has no acknowledgement: what `next_request` returned is gone when the process dies.
-Large fills are made by a script that writes what its classes write; a few of its requests are compared afterwards.
+Its client is synchronous and has no acknowledgement: a request that `next_request` returned is lost when the process
+dies. Large fills are made by a script that writes the same values as its classes; a few requests are compared
+afterwards.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Peer:
         self.redis.ping()
 
     def fill(self, count: int, hosts: int, *, queue: bool = True) -> None:
-        """Requests in queue and dupefilter, or in the dupefilter alone, as it is after every request was popped."""
+        """Fill queue and dupefilter, or only the dupefilter, as after every request was popped."""
         sample = url(0, host(0)).encode()
-        # Encoded requests differ in nothing but the URL, which is always of the same length.
+        # Encoded requests differ only in the URL, which always has the same length.
         before, after = self.queue._encode_request(Request(sample.decode())).split(sample)
         script = self.redis.register_script(_FILL)
         keys = [self.filter.key, self.queue.key] if queue else [self.filter.key]
@@ -51,7 +52,7 @@ class Peer:
         self._check_fill(count, hosts, queue)
 
     def cycle(self, batches: int, hosts: int) -> dict[str, Cost]:
-        """As many enqueue_request as next_request, in turns of one batch, each kind metered."""
+        """Call enqueue_request and next_request equally often, alternating by batch; each kind is metered."""
         costs = {"add": Cost(), "lease": Cost()}
         self.server.settle()
         numbers = range(self.pages, self.pages + batches * BATCH)

@@ -1,6 +1,6 @@
 """The fastest bulk path of each plain driver, to compare sinks with: each batch is durable, without other guarantees.
 
-It inserts where the sink replaces, and writes one file where the sink keeps receipts and leaves out what was refused.
+It inserts where the sink replaces, and writes one file where the sink keeps receipts and omits rejected records.
 Tables and their keys are the sink's. Parquet's driver cannot make a batch durable: it flushes once, at the end.
 """
 
@@ -21,7 +21,7 @@ from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, digest, moment
 from shoal.sinks.contract import Stored
 from shoal.sinks.sql.server import item_id
 
-# What a worker hands over at once (worker/delivery.py).
+# The records that a worker delivers at once (worker/delivery.py).
 BATCH = 500
 
 Run = Callable[[Sequence[Stored]], Awaitable[None]]
@@ -67,7 +67,7 @@ def write_csv(file: Any, batch: Sequence[Stored]) -> None:
 
 
 def into_warc(path: Path) -> Run:
-    """FastWARC's writer with the sink's level of gzip: the same three records of a response, with digests."""
+    """FastWARC's writer with the sink's gzip level: the same three records per response, with digests."""
     from fastwarc.stream_io import GzipWriter
     from fastwarc.warc import WarcRecord, WarcRecordType
 
@@ -132,7 +132,7 @@ def into_parquet(path: Path) -> Run:
 
 
 def into_sqlite(path: Path) -> Run:
-    """`executemany` in one transaction a batch, with the sink's settings of the file."""
+    """`executemany` in one transaction per batch, with the sink's settings of the file."""
 
     async def run(records: Sequence[Stored]) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
@@ -155,7 +155,7 @@ def into_sqlite(path: Path) -> Run:
 
 
 def into_postgresql(uri: str, table: str, *, known: bool = False) -> Run:
-    """COPY into tables like the sink's. Where pages are known: into a temporary table, and an upsert from there."""
+    """COPY into tables like the sink's. If pages are known, COPY into a temporary table, and an upsert from there."""
     import asyncpg
 
     from shoal.sinks.sql import postgresql
@@ -195,7 +195,7 @@ def into_postgresql(uri: str, table: str, *, known: bool = False) -> Run:
 
 
 def into_mysql(address: dict[str, Any], table: str) -> Run:
-    """`executemany`, which makes statements of many rows. LOAD DATA LOCAL fails in asyncmy 0.2 with a TypeError."""
+    """`executemany`, which builds statements of many rows. LOAD DATA LOCAL fails in asyncmy 0.2 with a TypeError."""
     import asyncmy
 
     from shoal.sinks.sql import mysql
@@ -203,7 +203,7 @@ def into_mysql(address: dict[str, Any], table: str) -> Run:
     async def run(records: Sequence[Stored]) -> None:
         connection = await asyncmy.connect(**address, charset="utf8mb4")
         async with connection.cursor() as cursor:
-            # As large as the server takes them.
+            # Statements as large as the server accepts.
             cursor.max_stmt_length = 15_000_000
             for name, definitions, key in (
                 (table, mysql.DEFINITIONS, "id"),

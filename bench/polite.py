@@ -1,10 +1,10 @@
-"""What a page costs the store under politeness: a delay makes leases short, few free slots make calls small.
+"""The cost of a page to the store under politeness: a delay makes leases short, few free slots make calls small.
 
-    server CPU of a page in all = page + lease / visits a lease + batch / pages a batch
+    total server CPU of a page = page + lease / visits per lease + batch / pages per batch
 
-A batch is the four calls that a worker makes of one shard: lease, add (one new link a page, to its own host), remember
-(a Last-Modified of each page), acknowledge. The three terms are fitted to all shapes of a repeat at once. Shapes take
-turns on one server.
+A batch is the four calls that a worker makes to one shard: lease, add (one new link per page, to its own host),
+remember (a Last-Modified of each page), acknowledge. The three terms are fitted to all shapes of a repeat at
+once. Shapes take turns on one server.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bench.size import Size
 from bench.workload import CRAWL, Workload
 
 _HOSTS = 20_000
-# Hosts a call and visits a lease.
+# Hosts per call and visits per lease.
 SHAPES = ((64, 1), (64, 2), (64, 4), (64, 8), (16, 1), (4, 1))
-# Calls, not pages, are the same for all: each waits for the disk.
+# All shapes have the same number of calls, not of pages, because each call waits for the disk.
 _BATCHES, _ROUNDS = 20, 8
 _MODIFIED = "Sun, 15 Nov 2026 22:21:00 GMT"
 
@@ -78,7 +78,7 @@ def _figures(costs: dict[tuple[int, int], list[Cost]], waiting: int) -> list[Fig
 
 
 def fit(rows: list[tuple[float, float, float, float]]) -> list[float]:
-    """The factors of three columns that make the last; misses count by their shares, so dear shapes do not rule."""
+    """The weights of three columns that fit the last one, by relative errors, so that costly shapes do not dominate."""
     weighed = [[value / row[3] for value in row] for row in rows]
     matrix = [[sum(row[i] * row[j] for row in weighed) for j in range(4)] for i in range(3)]
     for i in range(3):

@@ -1,7 +1,7 @@
-"""How old the copy of a site gets, with simulated and with real visits; and what the calendar costs the store.
+"""The age of the copy of a site, with simulated and with real visits; and the cost of the calendar to the store.
 
-`revisit` has three parts: Shoal's rule beside others in a simulation (bench/revisit_rules.py), real workers on a site
-whose pages change by a compressed clock, and the calendar at five million pages (bench/revisit_cost.py).
+`revisit` has three parts: Shoal's rule compared with others in a simulation (bench/revisit_rules.py), real workers on a
+site whose pages change by a compressed clock, and the calendar at five million pages (bench/revisit_cost.py).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tests.site.changing_site import changing
 from tests.system.shell import LOCAL, Shell
 
 _TARGETS = {3.5: 0.6, 14.0: 0.8}
-# Of the site with real workers, a day is four seconds: histories have a resolution of one second, and the highest rate
-# that they hold is 0.76 changes per second. Each of two hosts has the same budget, visits per day, for more or fewer
-# pages. The last day leaves half as much time as the first ten visits of a page take at 14 days a page.
+# On the site with real workers, a day is four seconds: histories have a resolution of one second, and the highest rate
+# that they can store is 0.76 changes per second. Each of two hosts has the same budget of visits per day, for more or
+# fewer pages. The last day leaves half as much time as the first ten visits of a page take at 14 days a page.
 _LIVE_BOUNDS, _LIVE_BUDGET, _LIVE_DAY_SECONDS, _LIVE_DAYS = Bounds(DAY, 60 * DAY), 160, 4, 210
 
 
@@ -93,7 +93,7 @@ def _compared(name: str, days: float, ages: dict[str, Outcome], how: str) -> lis
 
 
 def _live(size: Size) -> list[Figure]:
-    """Real workers and a real store. The site's log and its moments of change give the ages.
+    """Real workers and a real store. The ages are computed from the site's log and its times of change.
 
     The other rules are simulated on the same changes: their crawlers do not run here.
     """

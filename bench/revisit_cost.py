@@ -1,9 +1,10 @@
-"""What a page in the calendar costs the store: its memory, and the CPU of a revisit beside that of a new page.
+"""The cost of a page in the calendar to the store: its memory, and the CPU of a revisit compared with a new page.
 
-New pages and revisits are of two namespaces on one server, so that both can take turns. A repeat has as many new pages
-as pages that are due. What a revisit costs has both of its ways: out of the calendar when it is due, and into it again
-for the next day. All pages that are due leave the calendar while it is metered, a ninth more than are visited then.
-Turns are short, because what other programs do on the machine changes within seconds and must meet both alike.
+New pages and revisits are in two namespaces on one server, so that both can take turns. A repeat has as many new pages
+as pages that are due. The cost of a revisit includes both moves: out of the calendar when the page is due, and back
+into it for the next day. All pages that are due leave the calendar while it is metered, a ninth more than are visited
+then. Turns are short, because the load of other programs on the machine changes within seconds and must affect both
+equally.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from shoal import Done, Frontier, Lease, Limits
 from shoal.model.page_history import PageHistory
 
 _HOSTS, _PAGES, _CRAWL = 200, 5_000_000, "kept"
-# Pages that are added, and then visited, while the next ones are added; and tasks that visit, each its own shards.
+# Pages that are added at once, and visited while the next ones are added; and tasks that visit, each in its own shards.
 _PORTION, _TASKS = 40_000, 4
-# A machine that is too slow for all pages measures with those that it has by then.
+# A machine that is too slow to add all pages in this time measures with the pages that it has.
 _FILL_SECONDS = 600
 # Batches of a repeat, those that are metered, those of a turn, and the interval after which the pages of a repeat are
 # due: more than it takes to schedule them. The last batches would be small, because some shards have nothing left.
@@ -87,7 +88,7 @@ async def calendar(size: Size) -> list[Figure]:
 
 
 async def _fill(frontier: Frontier, first: int, last: int, seconds: float) -> int:
-    """Add pages and visit each once, so that it is due after about so many seconds. Returns how many there are."""
+    """Add pages and visit each once, so that it is due after about `seconds`. Returns the number of pages."""
     until_mono = time.monotonic() + _FILL_SECONDS
     visiting: asyncio.Future[list[None]] | None = None
     for start in range(first, last, _PORTION):
@@ -100,7 +101,7 @@ async def _fill(frontier: Frontier, first: int, last: int, seconds: float) -> in
         visiting = asyncio.gather(*(_visit_all(frontier, shards, seconds) for shards in _shares(frontier)))
     if visiting is not None:
         await visiting
-    # What was added while the others were visited.
+    # Visit the pages that were added while the others were visited.
     await _visit_all(frontier, None, seconds)
     return last - first
 
@@ -115,7 +116,7 @@ async def _visit_all(frontier: Frontier, shards: Sequence[int] | None, seconds: 
 
 
 async def _schedule(frontier: Frontier, batch: list[Lease], seconds: float) -> None:
-    """Intervals differ by up to a third, and so do rates: as those of pages do that were visited some times."""
+    """Acknowledge visits. Intervals and rates differ by up to a third, as those of pages with several visits do."""
     done = []
     for lease in batch:
         outcomes = []
@@ -133,7 +134,7 @@ def _history(rate: int) -> PageHistory:
 
 
 async def _take_turns(workload: Workload, frontier: Frontier) -> tuple[Cost, Cost]:
-    """Visit new pages and pages that are due, a few batches at a time. Returns what each of them cost."""
+    """Visit new pages and pages that are due, a few batches at a time. Returns the cost of each kind."""
     new, again = Cost(), Cost()
     for turn in range(_METERED // _TURN):
         for cost in (new, again) if turn % 2 else (again, new):

@@ -1,9 +1,9 @@
-"""Rules for revisits: pages that change, visits by a rule within a budget, and how old the copy gets.
+"""Rules for revisits: pages that change, visits by a rule within a budget, and the age of the copy.
 
-Pages change by Poisson processes, at moments that are known in advance, so that all rules meet the same changes. A rule
-gets one bit a visit. Its budget is a number of visits a day: the page that has been due longest is visited next. A rule
-that wants fewer visits uses fewer. Uniform visits every page in turn. The bound knows every rate. The rules of two
-other crawlers are those of their sources, with their default rates and with the bounds of this measurement:
+Pages change by Poisson processes, at times that are known in advance, so that all rules see the same changes. A rule
+gets one bit per visit. Its budget is a number of visits per day: the page that has been due longest is visited next. A
+rule that needs fewer visits makes fewer. Uniform visits every page in turn. The bound knows every rate. The rules of
+two other crawlers are those of their sources, with their default rates and with the bounds of this measurement:
 
 StormCrawler  AdaptiveScheduler of apache/stormcrawler, core/src/main/java/.../persistence: an unchanged page waits 1.5
               times as long, up to the longest interval; a changed one the mean of its interval and the shortest
@@ -39,7 +39,7 @@ DAY = 86400.0
 
 @dataclass
 class Page:
-    """Times are in days. `changes` are the moments at which it changes."""
+    """Times are in days. `changes` are the times at which the page changes."""
 
     per_day: float
     changes: Sequence[float]
@@ -50,7 +50,7 @@ class Page:
 
 class Rule(Protocol):
     def next_days(self, page: Page, passed: float, changed: bool | None) -> float:
-        """The interval after a visit that came `passed` days after the one before. None: it is the first visit."""
+        """The interval after a visit, `passed` days after the previous one. `changed` is None for the first visit."""
 
 
 @dataclass
@@ -135,7 +135,7 @@ def _bounded(days: float, bounds: Bounds) -> float:
 
 @dataclass
 class Outcome:
-    """age: mean age in days. visits: per page and day. longest: days between two visits of a page at most."""
+    """age: mean age in days. visits: per page and day. longest: the most days between two visits of a page."""
 
     age: float
     visits: float
@@ -143,7 +143,7 @@ class Outcome:
 
 
 def simulate(pages: Sequence[Page], rule: Rule, days_per_page: float, until: float) -> list[list[float]]:
-    """The moments at which each page is visited, until this day. The first visits are one budget after the other."""
+    """The times at which each page is visited, until this day. The first visits are one budget after the other."""
     gap = days_per_page / len(pages)
     due: list[tuple[float, int]] = []
     visits: list[list[float]] = []
@@ -158,7 +158,7 @@ def simulate(pages: Sequence[Page], rule: Rule, days_per_page: float, until: flo
         now = max(moment, free)
         if now >= until:
             return visits
-        # What was due long ago keeps its place; the budget gives one visit a gap.
+        # Pages that were due long ago keep their position; the budget allows one visit per gap.
         free = max(free, now - gap) + gap
         page = pages[number]
         passed = now - page.visited
@@ -170,7 +170,7 @@ def simulate(pages: Sequence[Page], rule: Rule, days_per_page: float, until: flo
 
 
 def judge(pages: Sequence[Page], visits: Sequence[Sequence[float]], start: float, until: float) -> Outcome:
-    """What visits at these moments led to between two days."""
+    """The outcome of visits at these times, between two days."""
     age = longest = 0.0
     made = 0
     for page, moments in zip(pages, visits, strict=True):

@@ -14,13 +14,13 @@ from redis.exceptions import ConnectionError as NotThere
 
 from shoal.store.embedded import find_server, half_of_memory
 
-# What a client sends; every other command in the statistics was called by a script.
+# Commands that a client sends; every other command in the statistics was called by a script.
 SENT = ("evalsha", "eval", "script|load", "subscribe", "unsubscribe", "ping", "hello", "auth", "wait", "publish")
 _START_SECONDS = 20.0
 
 
 class Server:
-    """One server: `program`, if that is set. `durable`: set up as the embedded store is; else it writes nothing."""
+    """One server: `program`, if it is set. `durable`: configured like the embedded store; else it writes nothing."""
 
     program = ""
 
@@ -62,7 +62,7 @@ class Server:
         return dict(self.redis.info(section))
 
     def cpu_seconds(self) -> float:
-        """User and system time of the server process; children that rewrite the append-only file are not in it."""
+        """User and system time of the server process; without children that rewrite the append-only file."""
         cpu = self.info("cpu")
         return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
@@ -77,7 +77,7 @@ class Server:
         return {name.removeprefix("cmdstat_"): int(stat["calls"]) for name, stat in stats.items()}
 
     def persist(self) -> None:
-        """Take the embedded store's settings after a fill, which is faster without them, and wait until they hold."""
+        """Apply the embedded store's settings after a fill, which is faster without them, and wait for their effect."""
         self.redis.config_set("appendonly", "yes")
         self.settle()
 
@@ -98,7 +98,7 @@ class Server:
     def stop(self) -> None:
         self.redis.close()
         if self._process.poll() is None:
-            # A crash is what the store survives anyway, and the folder is thrown away.
+            # A clean stop is not needed: the store survives crashes, and the folder is deleted.
             self._process.kill()
         self._process.wait()
         self._folder.cleanup()

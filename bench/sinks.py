@@ -1,6 +1,6 @@
 """Outputs: records per second and CPU per record of each sink, compared with the fastest bulk path of its plain driver.
 
-plain.py says what the other side does: it makes each batch durable too, with the same tables and keys, and promises no
+plain.py describes the plain path: it makes each batch durable too, with the same tables and keys, and guarantees no
 more. The two take turns. CPU is that of this process; that of a database server is reported separately.
 """
 
@@ -29,7 +29,7 @@ from shoal.sinks import merge, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks import databases
 
-# Of the plain path's rate, for the sinks that have a driver to compare with.
+# The share of the plain path's rate that a sink must reach, if it has a driver to compare with.
 TARGET = 0.6
 COMPARED = ("sqlite", "postgresql", "mysql", "parquet")
 
@@ -82,7 +82,7 @@ def pages(number: int, spider: str = "") -> list[Record]:
 
 
 def with_items(number: int) -> list[Stored]:
-    """So many records: pages with the items that a spider found on them."""
+    """This many records: pages with the items that a spider found on them."""
     records: list[Stored] = []
     for page in pages(number // (1 + _ITEMS_OF_A_PAGE), spider="books"):
         records.append(page)
@@ -133,7 +133,7 @@ async def _nobody(receipt: bytes) -> list[tuple[str, str]]:
 
 
 def contests(stack: ExitStack, folder: Path) -> dict[str, Contest]:
-    """Of each technology that is on this machine."""
+    """The contests of each technology that is installed on this machine."""
 
     def file(ending: str, opener: Callable[[Path], Any], write: Any, how: str) -> Contest:
         return Contest(
@@ -183,7 +183,7 @@ def _postgresql(server: databases.Database) -> dict[str, Contest]:
             lambda at: plain.into_postgresql(server.uri(), f"plain{at}"),
             "COPY", server=pid,
         ),
-        # The first, which does not count, makes them known.
+        # The first run, which does not count, adds the pages.
         "postgresql, known pages": Contest(
             lambda at: through_sink(server.uri(table="known")),
             lambda at: plain.into_postgresql(server.uri(), "plain_known", known=True),
@@ -218,7 +218,7 @@ def _mysql(server: databases.Database) -> dict[str, Contest]:
 
 
 async def sinks(size: Size) -> list[Figure]:
-    """Records a second of each sink as a share of the plain path, and its CPU per record."""
+    """Records per second of each sink as a share of the plain path, and its CPU per record."""
     number = size.of(20_000)
     workloads: dict[str, Sequence[Stored]] = {
         "pages": pages(number), "items": with_items(number), "captures": captures(number // 10)
@@ -229,7 +229,7 @@ async def sinks(size: Size) -> list[Figure]:
         for name, contest in contests(stack, folder).items():
             records = workloads[contest.records]
             ours, theirs = [], []
-            # The first of each loads what it needs, and does not count.
+            # The first run of each is a warm-up and does not count.
             for at in range(size.repeats + 1):
                 theirs.append(await _measured(contest.other(at), records, contest.server))
                 ours.append(await _measured(contest.sink(at), records, contest.server))
@@ -248,7 +248,7 @@ async def _measured(run: Run, records: Sequence[Stored], server: int) -> Cost:
 
 def _figures(name: str, contest: Contest, ours: list[Cost], theirs: list[Cost], records: int) -> list[Figure]:
     def each(costs: list[Cost]) -> list[list[float]]:
-        """Records a second, and microseconds a record of this process and of the server."""
+        """Records per second, and microseconds per record of this process and of the server."""
         return [
             [records / cost.wall_seconds for cost in costs],
             [cost.cpu_seconds / records * 1e6 for cost in costs],

@@ -1,4 +1,4 @@
-"""How much is measured: full, or a tenth of it while something is being changed."""
+"""The size of a measurement: full, or a tenth of it during development."""
 
 from __future__ import annotations
 

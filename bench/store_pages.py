@@ -1,8 +1,8 @@
-"""A worker without a web: crawls made-up pages on a store, for `bench/before.py`. Runs on any checkout of Shoal.
+"""A worker without fetching: crawls generated pages on a store, for `bench/before.py`. Runs on any checkout of Shoal.
 
     python store_pages.py URL PAGES
 
-Prints `ready` when every script is loaded, and begins when a line comes in; prints `done` and its CPU seconds. Each
+Prints `ready` when every script is loaded, starts when it reads a line, and prints `done` and its CPU seconds. Each
 page leads to one new page of a random host, so most links lead to other shards.
 """
 
@@ -16,7 +16,7 @@ import time
 from shoal import Done, Frontier, Limits, Visit
 
 _HOSTS = 600
-# What a worker delivers at once.
+# Leases and visits per lease that a worker delivers at once.
 _LEASED, _VISITS = 12, 4
 _CRAWL = "pages"
 

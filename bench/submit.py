@@ -52,7 +52,7 @@ async def submit(size: Size) -> list[Figure]:
 
 async def _once(client: Client, host: str, arrivals: dict[str, asyncio.Future[float]]) -> float:
     arrivals[host] = asyncio.get_running_loop().create_future()
-    # Workers come to rest after what was before: its one page is made, and they look at others' shards, too.
+    # Let the workers become idle: they finish the one page of the previous crawl, and check the other shards, too.
     await asyncio.sleep(random.uniform(0.3, 0.4))
     began = time.monotonic()
     await asyncio.to_thread(client.submit, seeds=[f"http://{host}/"], outputs=["main"], delay_seconds=0)
@@ -61,7 +61,7 @@ async def _once(client: Client, host: str, arrivals: dict[str, asyncio.Future[fl
 
 @contextlib.asynccontextmanager
 async def _site(count: int) -> AsyncIterator[tuple[list[str], dict[str, asyncio.Future[float]]]]:
-    """So many hosts, addresses of this machine; the moment of the first request to each is noted."""
+    """Serve `count` hosts at addresses of this machine, and record the time of the first request to each."""
     arrivals: dict[str, asyncio.Future[float]] = {}
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,6 @@
-"""What calls cost the store that several workers make at the same time.
+"""The cost to the store of calls that several workers make at the same time.
 
-Calls that arrive together share a write to the disk, so a small batch is cheaper than where one worker makes one call
+Calls that arrive together share a write to the disk, so a small batch is cheaper than if one worker makes one call
 after the other (bench/polite.py). A call for a lease that finds no host writes nothing; a fleet with more workers than
 hosts makes many of them.
 """

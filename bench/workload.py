@@ -1,7 +1,7 @@
-"""Shoal's side of every measurement: a frontier on a server, filled, and worked on as a worker does.
+"""Shoal's side of every measurement: a frontier on a server that is filled, and used as by a worker.
 
 URLs have a path of 39 characters, hosts a name of 18. A batch is 16 hosts with 8 visits each. No crawl has a delay:
-politeness is free here and costs nothing but time in life.
+in a real crawl, politeness costs only time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def url(number: int, of_host: str) -> str:
 
 
 class Workload:
-    """One crawl on one server. Every URL it makes up is new."""
+    """One crawl on one server. Every URL that it generates is new."""
 
     def __init__(self, frontier: Frontier, server: Server) -> None:
         self.frontier = frontier
@@ -58,7 +58,7 @@ class Workload:
         return [url(number, of_host) for number in range(self.pages - count, self.pages)]
 
     async def fill(self, count: int, hosts: int) -> None:
-        """Add this many URLs, the same number to each host, in large calls; neighbours are of different hosts."""
+        """Add this many URLs, the same number to each host, in large calls; adjacent URLs have different hosts."""
         names = [host(number) for number in range(hosts)]
         adding: asyncio.Task[int] | None = None
         first = self.pages
@@ -68,7 +68,7 @@ class Workload:
             if adding is not None:
                 await adding
             adding = asyncio.create_task(self._add(part))
-            # The server works on this part while the next is made up.
+            # The server processes this part while the next is generated.
             await asyncio.sleep(0)
         if adding is not None:
             await adding
@@ -95,7 +95,7 @@ class Workload:
         return costs
 
     async def scatter(self, batches: int, hosts: int) -> Cost:
-        """Only add, each batch for 16 hosts at random, so on most shards at once: the dear way to add."""
+        """Only add, each batch for 16 hosts at random, so in most shards at once: the most expensive way to add."""
         parts = []
         for _ in range(batches):
             chosen = self._random.sample(range(hosts), HOSTS)

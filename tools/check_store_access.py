@@ -1,6 +1,6 @@
-"""Check that only `shoal.frontier` and `shoal.store` touch raw keys of the store. Part of `make check`.
+"""Check that only `shoal.frontier` and `shoal.store` access raw keys of the store. Part of `make check`.
 
-Other packages use `shoal.frontier.inspect` or a method of the frontier. Prints one line a violation.
+Other packages use `shoal.frontier.inspect` or a method of the frontier. Prints one line per violation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODULES = {"shoal.frontier.keys"}
 
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
-    """Lines that touch raw keys, with what they do."""
+    """The numbers of lines that access raw keys, each with a description of the access."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(attr=attr, value=ast.Attribute(attr="shards" | "_shards")) if attr in RAW:
@@ -37,9 +37,9 @@ def main() -> int:
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE)
         if module.parts[0] not in ALLOWED:
-            for line, what in violations(path.read_text()):
+            for line, access in violations(path.read_text()):
                 count += 1
-                print(f"{path}:{line}: {what}; use shoal.frontier.inspect or a method of the frontier")
+                print(f"{path}:{line}: {access}; use shoal.frontier.inspect or a method of the frontier")
     return 1 if count else 0
 
 

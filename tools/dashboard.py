@@ -1,7 +1,7 @@
-"""Writes the Grafana dashboard out of the list of metrics: python tools/dashboard.py [--check]
+"""Generate the Grafana dashboard from the list of metrics: python tools/dashboard.py [--check]
 
-Every metric of `shoal serve` is on it. One that PANELS does not name gets a panel of its own, so that a new metric is
-never forgotten.
+The dashboard has every metric of `shoal serve`. A metric that PANELS does not name gets its own panel, so that a new
+metric is never forgotten.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ PANELS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("Longest time since a lease was renewed", "s", [("shoal_lease_age_seconds", "age")]),
     ("Leases lost per hour", "short", [("sum(increase(shoal_worker_leases_lost_total[1h]))", "lost")]),
 ]
-# The same number under another name.
+# Metrics that repeat another metric under a second name.
 _ALIASES = {"redis_queue_length"}
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 
 
 def metric_names() -> list[tuple[str, str]]:
-    """Names as they are scraped, with their help texts."""
-    nothing = FleetStats(
+    """The names of metrics as Prometheus scrapes them, with their help texts."""
+    empty = FleetStats(
         crawls={}, counts=Counts(), workers=0, pages_per_second=0, hosts_ready=0, hosts_cooling=0, hosts_leased=0,
         lease_age_seconds=0, workers_wanted=0, redis_queue_length=0,
     )  # fmt: skip
     worker = WorkerInfo(name="", seen_seconds_ago=0, info={})
     return [
         (f"{family.name}_total" if family.type == "counter" else family.name, family.documentation)
-        for family in families(nothing, [worker], 0, nothing.counts)
+        for family in families(empty, [worker], 0, empty.counts)
     ]
 
 
@@ -96,8 +96,8 @@ def _panel(number: int, title: str, unit: str, queries: list[tuple[str, str]]) -
         "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
         "targets": [
-            {"refId": chr(65 + place), "datasource": source, "expr": query, "legendFormat": legend}
-            for place, (query, legend) in enumerate(queries)
+            {"refId": chr(65 + index), "datasource": source, "expr": query, "legendFormat": legend}
+            for index, (query, legend) in enumerate(queries)
         ],
     }
 

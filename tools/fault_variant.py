@@ -17,7 +17,7 @@ from typing import Any
 
 
 def set_default(function: Any, name: str, value: object) -> None:
-    """Change the default of a parameter, and ignore what callers pass for it."""
+    """Set a parameter to this value, whatever callers pass for it."""
     parameters = inspect.signature(function.__init__).parameters
     if name not in parameters:
         raise SystemExit(f"{function.__name__} has no parameter {name}")
@@ -49,7 +49,7 @@ def apply(variant: str, folder: Path) -> None:
 
 def cross_linked(site: Any) -> Any:
     class CrossLinked(site):  # type: ignore[misc]
-        """As many pages as the script wants, each linked from one page of another host alone."""
+        """As many pages as the script requests, each linked from only one page, on another host."""
 
         def __init__(self, log_folder: Path, *, hosts: int, pages: int, **options: Any) -> None:
             super().__init__(log_folder, hosts=hosts, total=hosts * pages, fan=3, **options)

@@ -2,11 +2,11 @@
 
     python tools/faults.py FOLDER [TIMES] [NAME...] [--results FILE] [--jobs N]
 
-FOLDER holds the scripts and `run.py`, which runs one of them in a network namespace of its own (root, Linux). NAMEs
-select the faults whose name contains one of them; `=NAME` selects the fault of exactly that name. With --results, each
-run is a line of FILE, runs of this commit that FILE has already are not made again, and the table covers all of them.
-With --jobs, runs are made at the same time: each has servers and a network of its own, but all share the CPU. The files
-of a run that was not clean are kept.
+FOLDER contains the scripts and `run.py`, which runs one of them in its own network namespace (root, Linux). A NAME
+selects the faults whose name contains it; `=NAME` selects the fault with exactly that name. With --results, each run is
+a line of FILE, runs of this commit that FILE already has are not repeated, and the table covers all of them. With
+--jobs, N runs are made at the same time: each has its own servers and network, but all share the CPU. The files of a
+run that was not clean are kept.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    seconds: int  # at most, then the script is interrupted
-    script: str  # with its arguments
-    limits: dict[str, str] = field(default_factory=dict, hash=False)  # of run.py
+    seconds: int  # the time after which the script is interrupted
+    script: str  # the script with its arguments
+    limits: dict[str, str] = field(default_factory=dict, hash=False)  # environment variables for run.py
     variant: str = ""  # how tools/fault_variant.py changes the script
 
     @property
@@ -62,7 +62,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(200, "killed_and_rerun.py"),
     Fault(260, "open_files.py 1024 1200 200"),
     # Other servers, numbers of replicas and links. Debian's Redis does not start under faketime, so clocks are set on
-    # Valkey alone.
+    # Valkey only.
     Fault(200, "rollback.py 3 save", variant="server=valkey"),
     Fault(240, "sentinel_failover.py manual 5", variant="server=redis"),
     Fault(240, "sentinel_failover.py kill 5", variant="replicas=3"),
@@ -90,7 +90,7 @@ class Run:
     repeats: int
     stall_seconds: float  # the longest time without any request
     seconds: float
-    judgement: str  # run.py's line
+    judgement: str  # the last line of run.py's output
     folder: str  # the files of a run that was not clean, else ''
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-# The last lines of pytest; its closing line counts the tests.
+# The number of lines of pytest's output that are printed; its last line counts the tests.
 _TAIL_LINES = 40
 
 
@@ -43,7 +43,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def clone(folder: Path) -> Path:
-    """A clone of the last commit. The public test data beside the checkout is beside the clone, too."""
+    """Clone the last commit. A link makes the public test data beside the checkout available beside the clone, too."""
     target = folder / "shoal"
     git("clone", "--quiet", str(CHECKOUT), str(target))
     data = CHECKOUT.parent / "shared"

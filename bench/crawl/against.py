@@ -1,7 +1,8 @@
 """`crawl`: Shoal and four other crawlers on the same pages, in one run, taking turns.
 
-Every crawler follows all links of its sites to the end. Start-up is measured apart, by a crawl of one page, and taken
-off the CPU; the time on the wall is nginx's, from the first request to the last response, and has no start-up in it.
+Every crawler follows all links of its sites to the end. Start-up is measured separately, by a crawl of one page, and
+subtracted from the CPU time. The wall time is from nginx's log, from the first request to the last response, so it does
+not include start-up.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from bench.size import Size
 from tests.system.documents import Tree, Web
 
 _COPIES = 10
-# A site is read to the end, so this is what lets a crawler pass that missed some links.
+# The share of a site's pages that a crawler must read: some crawlers miss some links.
 _COMPLETE = 0.97
-# Ten times less than scrapy-redis, and no more than 1.5 times that of wget2, which makes neither titles nor text.
+# A tenth of the CPU of scrapy-redis, and at most 1.5 times that of wget2, which extracts neither titles nor text.
 _AT_LEAST: dict[type[Contestant], float] = {ScrapyRedis: 10, Wget2: 0.67}
 _PEERS = (Scrapy(), ScrapyRedis(), Crawlee(), Wget2())
 
@@ -49,7 +50,7 @@ class Turns:
         self.startup_seconds = run.cpu_seconds
 
     def turn(self, web: Web, seeds: Callable[[int], list[str]], html: int) -> None:
-        # A process of a crawler that shares nothing needs hosts of its own.
+        # Each process of a crawler that shares nothing needs its own hosts.
         copies = _COPIES if self.contestant.fast else self.processes
         run = _crawl(self.contestant, web, seeds(copies), self.processes)
         if run.pages < html * copies * _COMPLETE:
@@ -123,7 +124,7 @@ def _figures(every: list[Turns]) -> list[Figure]:
 
 
 def shown(values: list[float]) -> str:
-    """The median, and the spread where there is one."""
+    """The median and, if the values differ, their spread."""
     digits = 2 if statistics.median(values) < 10 else 0 if statistics.median(values) >= 100 else 1
     middle = f"{statistics.median(values):,.{digits}f}"
     return middle if len(values) == 1 else f"{middle} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"

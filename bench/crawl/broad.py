@@ -1,6 +1,6 @@
 """`broad`: 200 hosts with a delay of one second each, by Scrapy alone and by the same project on Shoal, taking turns.
 
-The delays decide how long it takes, so this shows whether Shoal's leases keep hosts from being requested in their turn.
+The delays determine the time, so the result shows whether Shoal's leases delay requests to hosts that are ready.
 """
 
 from __future__ import annotations

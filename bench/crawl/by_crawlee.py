@@ -1,7 +1,7 @@
 """Crawlee for Python as a program: `python -m bench.crawl.by_crawlee OUT SEED...`.
 
 Set for speed: the parsel crawler, which is several times faster than the one on BeautifulSoup, storage in memory
-instead of a file for each request, no sessions, no retries, nothing logged, 64 requests at once. Records: JSON lines.
+instead of a file for each request, no sessions, no retries, no log, 64 requests at once. Records are JSON lines.
 """
 
 from __future__ import annotations

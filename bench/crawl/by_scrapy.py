@@ -1,11 +1,11 @@
 """Scrapy, alone or with scrapy-redis or Shoal, as a program: `python -m bench.crawl.by_scrapy OUT [REDIS] SEED...`.
 
-Set for speed: nothing logged, no robots.txt, no cookies, no delays, 64 requests at once. REDIS is a unix:// URL, from
-which the seeds are taken then; processes that share it share the crawl. With shoal+ before it, scrapy-redis' spider
-runs on Shoal: only settings differ. Title, text and links are read with Scrapy's own selectors and link extractor as
-they are by default; the text by the cheapest XPath there is, so it holds scripts too. On pages with many links to parts
-of pages it would take a third less time if fragments were cut off first (`process_value`), which Scrapy does not do by
-itself.
+Set for speed: no log, no robots.txt, no cookies, no delays, 64 requests at once. REDIS is a unix:// URL. If it is
+passed, the seeds are read from there, and processes with the same URL share the crawl. With the prefix shoal+, the
+spider of scrapy-redis runs on Shoal: only settings differ. Title, text and links are extracted with Scrapy's own
+selectors and link extractor and their defaults; the text by the cheapest XPath, so it includes scripts. On pages with
+many links to parts of pages, a crawl would take a third less time if fragments were removed first (`process_value`),
+which Scrapy does not do by default.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REDIS_SETTINGS = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
     "SCHEDULER_PERSIST": True,
-    # A process that finds nothing for this long is done; the time is not in nginx's log.
+    # A process that gets no URL for this long is done. nginx's log does not include this time.
     "MAX_IDLE_TIME_BEFORE_CLOSE": 3,
 }
 SHOAL_SETTINGS = {
@@ -93,7 +93,7 @@ def main(out: str, *seeds: str) -> None:
     process = CrawlerProcess(settings)
     parts = [urlsplit(seed) for seed in seeds]
     extractor = LinkExtractor(allow_domains=[part.netloc for part in parts])
-    # No argument of the spider: with other arguments it would be another crawl.
+    # Not an argument of the spider: with other arguments it would be another crawl.
     Reads.out = out
     own = {"start_urls": list(seeds)} if spider is Alone else {}
     _ = process.crawl(spider, extractor=extractor, allowed_domains=[part.hostname for part in parts], **own)

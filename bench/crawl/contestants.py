@@ -12,7 +12,7 @@ from bench.crawl.program import ROOT, Run, run, shoal
 from bench.server import Server
 from tests.system.documents import Web
 
-# Follow what the others follow: links, not what a browser needs to show a page.
+# Follow links, like the other crawlers, but not the resources that a browser needs to show a page.
 _WGET2 = (
     "wget2", "--no-config", "--quiet", "--progress=none", "--recursive", "--level=0", "--max-threads=16", "--tries=1",
     "--timeout=60", "--robots=off", "--cookies=off",
@@ -22,7 +22,7 @@ _WGET2 = (
 
 class Contestant(ABC):
     name: str
-    fast = False  # Fast ones crawl each tree from several addresses: too few pages say nothing of them.
+    fast = False  # Fast crawlers crawl each tree from several addresses: one copy has too few pages.
 
     @abstractmethod
     def crawl(self, web: Web, seeds: list[str], folder: Path, processes: int) -> Run:
@@ -46,7 +46,7 @@ class Shoal(Contestant):
 
 
 class ScrapyRedis(Contestant):
-    """Its server writes nothing to the disk, which is kinder to it than to Shoal's."""
+    """Its server writes nothing to disk, which is an advantage over Shoal's."""
 
     name = "scrapy-redis"
 
@@ -85,7 +85,7 @@ class Crawlee(Contestant):
 
 
 class Wget2(Contestant):
-    """Written in C. It extracts links and stores the pages as files; it makes no title and no text of them."""
+    """Written in C. It extracts links and stores the pages as files, but extracts no title and no text."""
 
     name = "wget2"
     fast = True
@@ -102,5 +102,5 @@ def _scrapy(*arguments: str) -> list[str]:
 
 
 def _parts(seeds: list[str], processes: int) -> list[list[str]]:
-    """Crawlers that share nothing get hosts of their own, each process the same trees."""
+    """Seeds for processes that share nothing: each process gets its own hosts, with the same trees."""
     return [seeds[number::processes] for number in range(processes)]

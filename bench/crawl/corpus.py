@@ -1,4 +1,4 @@
-"""What is crawled: Debian's documentation, some 24,000 pages of HTML with 37 KB on average."""
+"""The pages to crawl: Debian's documentation, about 24,000 pages of HTML with 37 KB on average."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ JAVA = Tree("default-jdk-doc", "usr/share/doc/openjdk-*-jre-headless", start="/a
 CPP = Tree("cppreference-doc-en-html", "usr/share/cppreference/doc/html/en")
 LIBSTDCPP = Tree("libstdc++-12-doc", "usr/share/doc/gcc-12-base/libstdc++")
 
-# 2,400 pages of 40 KB: a slow crawler takes these once, a fast one from more addresses. So all of them read the same
-# mix of pages, each page once per address, to the end.
+# 2,400 pages of 40 KB. A slow crawler crawls them from one address, a fast one from several, so that all crawlers read
+# the same mix of pages to the end, each page once per address.
 MIX = (PYTHON, POSTGRESQL, DJANGO)
 ALL = (*MIX, PANDAS, JAVA, CPP, LIBSTDCPP)
 
 
 def unpack(trees: tuple[Tree, ...]) -> None:
-    """Download what the cache lacks."""
+    """Download the trees that are not in the cache."""
     lacking = [tree.package for tree in trees if not (CACHE / tree.package).exists()]
     if lacking:
         subprocess.run([str(Path(__file__).parents[2] / "tests/documents"), *lacking], check=True)
 
 
 def pages(tree: Tree) -> int:
-    """How many pages of HTML there are in the folder; links lead to nearly all of them."""
+    """The number of HTML pages in the folder. Links lead to nearly all of them."""
     return sum(1 for path in tree.path.rglob("*.html"))

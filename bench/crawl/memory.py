@@ -51,7 +51,7 @@ async def footprint(size: Size) -> list[Figure]:
 
 
 def _sample(pid: int, samples: list[tuple[float, int]]) -> None:
-    """Until the program ends: the resident size of its largest child that is a worker."""
+    """Sample the resident size of the program's largest worker process until the program ends."""
     while True:
         sizes = [_resident(child) for child in _children(pid)]
         if sizes:

@@ -1,7 +1,7 @@
 """`outputs`: the same crawl into SQLite and into PostgreSQL, with one process and with two, taking turns.
 
 The database is a server of its own on the same cores, and makes every batch durable, as SQLite does. Its CPU is
-reported separately. Start-up is taken off the CPU as in `crawl`.
+reported separately. Start-up is subtracted from the CPU time as in `crawl`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def outputs(size: Size) -> list[Figure]:
             for turns in every:
                 turns.start_up(web, [site + single.start for site in web.sites(single)])
             for at in range(3 if size.quick else size.repeats):
-                # Who goes first takes turns, too: the machine is not the same from minute to minute.
+                # The order alternates, too, because the speed of the machine changes from minute to minute.
                 for turns in every if at % 2 == 0 else every[::-1]:
                     turns.turn(web, seeds, html)
     return [*_figures(*every[:2]), *_figures(*every[2:])]

@@ -1,7 +1,7 @@
 """A crawler as a user starts it: its processes, until they end, and their resource usage as the kernel counts it.
 
-CPU is user and system time of the processes and of all children they waited for. What was crawled, and in which time,
-says nginx's log: from the first request that came to the last answer that left, so starting and ending are not in it.
+CPU is user and system time of the processes and of all children they waited for. The crawled pages and the time are
+read from nginx's log, from the first request to the last response, so the time does not include start and exit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from tests.system.documents import Web
 
 ROOT = Path(__file__).parents[2]
-# 8 is wget2's word for "some links led nowhere", which is so on these pages.
-_ENDED_WELL = (0, 8)
+# 8 is wget2's exit code if some links are broken, as on these pages.
+_SUCCESS_CODES = (0, 8)
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Run:
     wall_seconds: float
     store_seconds: float = 0.0
     database_seconds: float = 0.0
-    # Until the last page was read, if the crawler reports it: some have many unread pages at the last response.
+    # Time until the last page was read, if the crawler reports it: some have many unread pages at the last response.
     read_seconds: float = 0.0
 
     @property
@@ -64,7 +64,7 @@ def run(
     """
     mark = web.mark()
     before = store_cpu() if store_cpu else 0.0
-    # As installed: without the wish of a build machine to compile every module at every start.
+    # As for an installed package. With this variable, e.g. on build machines, every start compiles every module.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**kept, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree)])}
     with (folder / "said").open("w") as log:
@@ -84,7 +84,7 @@ def run(
             used = [_wait(process) for process in processes]
         finally:
             alarm.cancel()
-    if any(process.returncode not in _ENDED_WELL for process in processes):
+    if any(process.returncode not in _SUCCESS_CODES for process in processes):
         raise RuntimeError(f"{commands[0][:4]} failed; it said: {(folder / 'said').read_text()[-1000:]}")
     store_seconds = store_cpu() - before if store_cpu else 0.0
     requests = [request for request in web.requests(mark) if request.path != "/robots.txt"]

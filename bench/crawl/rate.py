@@ -1,8 +1,9 @@
-"""`rate`: whether politeness is used to the full and never broken; `start`: from the command to a stored page.
+"""`rate`: the rate of a polite crawl relative to its limit, and its delays; `start`: from the command to a stored page.
 
-The limit of a crawl with one request open per host is hosts / (delay + response time). How near Shoal comes is
-read from nginx's log, from the middle of the crawl: at the start hosts are met one after the other, at the end they
-run out. A gap is from the end of one response to the beginning of the next request of the same host, over all workers.
+The limit of a crawl with one open request per host is hosts / (delay + response time). The rate that Shoal reaches is
+read from nginx's log, from the middle of the crawl: at the start hosts are discovered one after the other, at the end
+they run out. A gap is the time from the end of one response to the start of the next request to the same host, over all
+workers.
 """
 
 from __future__ import annotations

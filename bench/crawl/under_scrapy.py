@@ -1,7 +1,7 @@
 """`scrapy`: a Scrapy project alone, with scrapy-redis and on Shoal, on the same pages, in one run, taking turns.
 
-The spider is the same for all three; with scrapy-redis and on Shoal it is scrapy-redis' own kind, and only settings
-differ. Start-up is taken off the CPU as in `crawl`. The figures are Scrapy's on Shoal, not those of Shoal's own worker.
+The spider is the same for all three; with scrapy-redis and on Shoal it is a RedisSpider, and only settings differ.
+Start-up is subtracted from the CPU time as in `crawl`. The figures are those of Scrapy on Shoal, not of Shoal's worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.server import Server
 from bench.size import Size
 from tests.system.documents import Tree, Web
 
-# One process must not be slower than Scrapy alone, two must be well ahead of two of scrapy-redis.
+# One process must not be slower than Scrapy alone. Two processes must be much faster than two of scrapy-redis.
 _TO_ALONE = 1.0
 _TO_REDIS = 1.5
 _PICKED_UP_MS = 100
@@ -96,7 +96,7 @@ def _figures(every: list[Turns]) -> list[Figure]:
 
 
 def _picked_up(web: Web, single: Tree, folder: Path) -> Figure:
-    """How long a process that has nothing to do takes from a start URL that is pushed to its request."""
+    """The time from the push of a start URL to its request, by an idle process."""
     url = web.sites(single)[0] + single.start
     milliseconds = []
     with Server(durable=True) as store, (folder / "picked up").open("w") as log:

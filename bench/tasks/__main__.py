@@ -1,8 +1,8 @@
 """Run every task with every crawler and print a table: `python -m bench.tasks [--repeats N] [--write] [NUMBER...]`.
 
-Each run has a new folder and hosts of its own, on a web server of this machine. A result that is not complete fails the
-run. The time is the whole commands', with the start of the interpreter; the median of all runs. --write puts the table
-into docs/reference/side-by-side.md.
+Each run has a new folder and its own hosts, on a web server of this machine. A result that is not complete fails the
+run. The time is that of the whole commands, including the start of the interpreter, as the median of all runs. --write
+puts the table into docs/reference/side-by-side.md.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _BEGIN, _END = "<!-- measured -->", "<!-- end of what is measured -->"
 
 
 def furnish(site: Site, host: str) -> None:
-    """All that the tasks need, on one host."""
-    # Just now: an older page would count as fresh, and not be requested again.
+    """Create the pages of all tasks on one host."""
+    # The current time: an older page would count as fresh, and not be requested again.
     now = formatdate(usegmt=True)
     numbers = [f"/{number}" for number in range(1, PAGES)]
     responses = {
@@ -158,7 +158,7 @@ def main() -> None:
     results: dict[tuple[int, str], str] = {}
     failed = False
     chosen = [number - 1 for number in options.numbers] or range(len(TASKS))
-    # Before the runs: it has the load at the start.
+    # Before the runs, because it includes the load of the machine.
     with Server(durable=False) as server:
         where = ", ".join(f"{key} {value}" for key, value in machine(server.version()).items())
     with tempfile.TemporaryDirectory() as name, serving(Path(name), hosts=240) as site:

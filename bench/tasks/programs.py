@@ -1,7 +1,7 @@
-"""What a user of each crawler writes for each task: commands, and a program if one is needed.
+"""The code that a user of each crawler writes for each task: commands, and a program if one is needed.
 
 `$URL` is the start URL, `$PYTHON` the Python of this environment. Each is written as its own documentation suggests, as
-short as it can be without tricks, and for speed: no delay unless the task requires one. A tool that cannot do a task
+short as possible without tricks, and for speed: no delay unless the task requires one. A tool that cannot do a task
 has the reason instead.
 """
 
@@ -19,7 +19,7 @@ class Program(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Lines with something in them, without comments."""
+        """The number of lines that are neither empty nor comments."""
         text = f"{self.commands}\n{self.code}".splitlines()
         return sum(bool(line.strip()) and not line.strip().startswith("#") for line in text)
 
