@@ -1,4 +1,4 @@
-"""Write the parts of docs/ that come from the code, and check that the documentation holds.
+"""Write the parts of docs/ that are generated from the code, and check the documentation.
 
 Owns everything between `<!-- generated: NAME -->` and `<!-- end -->` in docs/: the index, settings, the tree of errors,
 the HTTP API, events of logs, metrics. With --check nothing is written; each difference, dead link, unlinked page and
@@ -31,9 +31,9 @@ FOLDERS = {
     "operations": "For operators",
     "decisions": "What was decided, why, and what would change our mind",
 }
-# The folders whose code tells what happens.
+# The functions that emit events, and the folders whose code calls them.
 EMITTERS = ("report", "warn", "emit", "_emit", "_emit_once")
-TELLING = ("cli", "operations", "listen", "api")
+EMITTING_FOLDERS = ("cli", "operations", "listen", "api")
 # `.git` is a file in a worktree, and a folder elsewhere.
 SKIPPED = {".git", "__pycache__", "build", "dist", "node_modules"}
 # The brackets keep each pattern from matching its own definition.
@@ -139,13 +139,14 @@ def api_tables() -> str:
     from shoal.api.openapi import describe
     from shoal.api.routes import ROUTES
 
-    told = describe(ROUTES)
+    description = describe(ROUTES)
     lines = ["## Routes", "", "| route | role | what it does | takes | gives |", "| --- | --- | --- | --- | --- |"]
-    for path, methods in told["paths"].items():
+    for path, methods in description["paths"].items():
         for method, operation in methods.items():
             role = re.search(r"role (\w+)(.*)", operation.get("description", ""))
             needs = f"{role[1]}{', not bound to an app' if 'bound' in role[2] else ''}" if role else "-"
-            query = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
+            parameters = operation.get("parameters", ())
+            query = [parameter["name"] for parameter in parameters if parameter["in"] == "query"]
             takes = [f"`?{'`, `?'.join(query)}`"] if query else []
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
             takes += [_type_of(body)] if body else []
@@ -156,7 +157,7 @@ def api_tables() -> str:
             cells = [f"`{method.upper()} {path}`", needs, operation["summary"], ", ".join(takes), ", ".join(gives)]
             lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "## Types", ""]
-    for name, schema in sorted(told["components"]["schemas"].items()):
+    for name, schema in sorted(description["components"]["schemas"].items()):
         lines += [f"### {name}", "", _paragraph(schema.get("description", "")), ""]
         lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
         for field, kind in schema["properties"].items():
@@ -184,7 +185,7 @@ def crawl_options() -> str:
 
 
 def log_events() -> str:
-    """What a log has in it: each event with the fields that it is given."""
+    """The events of a log, each with its fields."""
     from shoal.operations.events import EVENTS
 
     given = event_fields()
@@ -197,7 +198,7 @@ def log_events() -> str:
 
 
 def event_fields() -> dict[str, list[str]]:
-    """The keywords of every `say`, `warn` and `tell`, by event, and the events that the API logs by its table."""
+    """The keywords of every call of EMITTERS, by event, and the events that the API logs by its table."""
     from shoal.api.audit import facts
     from shoal.operations.events import EVENTS
 
@@ -241,7 +242,7 @@ def _emitting_functions() -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, 
                 if isinstance(call, ast.Call) and _called(call) in EMITTERS
             ],
         )
-        for folder in TELLING
+        for folder in EMITTING_FOLDERS
         for path in sorted((SOURCES / folder).rglob("*.py"))
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -255,7 +256,7 @@ def _called(call: ast.AST) -> str:
 
 
 def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """The keys of the dicts that a function has put together by the time of this call."""
+    """The keys of the dicts that a function assigns before this call."""
     return [
         str(key.value)
         for node in ast.walk(function)
@@ -303,7 +304,7 @@ def _type_of(schema: dict[str, Any]) -> str:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
-        return " or ".join(_type_of(one) for one in schema["anyOf"])
+        return " or ".join(_type_of(choice) for choice in schema["anyOf"])
     if schema.get("type") == "array":
         return f"list of {_type_of(schema['items'])}" if schema.get("items") else "list"
     text = str(schema.get("type", "any"))

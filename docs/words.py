@@ -48,7 +48,7 @@ PHRASES = {
 }
 # A phrase may be broken at the end of a line.
 PATTERN = re.compile("|".join(rf"(\b(?:{phrase})\b)".replace(" ", r"\s+") for phrase in PHRASES), re.IGNORECASE)
-# What is legitimate: a file, a part of the line, and why.
+# Legitimate uses: the file, a part of the line, and the reason.
 ALLOWED: dict[tuple[str, str], str] = {
     ("docs/words.py", ""): "lists the phrases",
     ("tests/unit/test_words.py", ""): "checks that the phrases are found",

@@ -55,8 +55,8 @@ async def _branches(frontier: Frontier, crawl: Crawl) -> AsyncIterator[Crawl]:
 async def forget(frontier: Frontier, crawl: Crawl, urls: Sequence[str]) -> int:
     """Forget that a crawl has seen these URLs, and return how many it had seen.
 
-    A forgotten URL is visited and counted again when a page or a seed leads to it. If a URL has no final state yet,
-    InvalidInput is raised and nothing is forgotten.
+    A forgotten URL is visited and counted again when a page or a seed leads to it. InvalidInput is raised, and nothing
+    is forgotten, if a URL is waiting, leased, due later, failed or set aside, or is a page of a perpetual crawl.
     """
     targets = _targets(crawl, urls)
     for target in targets:
@@ -141,7 +141,7 @@ def _targets(crawl: Crawl, urls: Sequence[str]) -> list[Target]:
 
 
 async def _repeated_visit(crawl: Crawl, target: Target, named: Mapping[str, str]) -> Visit:
-    """A new visit to a URL with a final state. Its row in the output shows whether it was stored, and its depth."""
+    """A new visit to a URL that is done. Its row in the output shows whether it was stored, and its depth."""
     policy = CrawlSpec.of(crawl)
     is_seed = target.url in {seed_target(seed).url for seed in policy.seeds}
     for output in (named.get(name, name) for name in policy.outputs):
@@ -153,7 +153,7 @@ async def _repeated_visit(crawl: Crawl, target: Target, named: Mapping[str, str]
                             return visit_of_page(row, 0, is_seed=is_seed)
             # No row: it was excluded.
             return Visit(url=target.url, found="seed" if is_seed else "other", depth=_depth(policy, is_seed))
-    # No output could be read. Most URLs with a final state are stored pages.
+    # No output could be read. Most URLs that are done are stored pages.
     return Visit(url=target.url, found="revisit", depth=_depth(policy, is_seed))
 
 

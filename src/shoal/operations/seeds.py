@@ -200,7 +200,7 @@ async def feed(
 
 
 async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Run the function in a daemon thread, which Python does not wait for at exit: a pipe may stay silent."""
+    """Run the function in a daemon thread, which Python does not wait for at exit: a pipe may stay silent forever."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
 
