@@ -151,7 +151,7 @@ async def test_a_url_that_no_rule_excludes_is_allowed(fleet: Fleet) -> None:
     explanation = await ask(ann, f"{START}x?utm_source=mail")
     assert explanation.verdict is Verdict.ALLOWED
     assert explanation.canonical == f"{START}x"
-    assert check(explanation, "url").text == f"Links to it lose query parameters: they lead to {START}x."
+    assert check(explanation, "url").text == f"Shoal removes query parameters from links to it: they lead to {START}x."
     depth = check(explanation, "depth")
     assert (depth.passed, depth.rule) == (None, "--max-depth 2")
 

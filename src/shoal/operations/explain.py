@@ -119,7 +119,9 @@ async def explain(frontier: Frontier, crawl: Crawl, url: str) -> Explanation:
     if context is not None and state.place is UrlPlace.UNKNOWN:
         cleaned = canonical(context.cleaned(target.url))
         if cleaned.url != target.url:
-            checks.append(Check("url", True, "", f"Links to it lose query parameters: they lead to {cleaned.url}."))
+            checks.append(
+                Check("url", True, "", f"Shoal removes query parameters from links to it: they lead to {cleaned.url}.")
+            )
             target = cleaned
             _, state = await state_of(frontier, crawl, cleaned)
     if context is None:

@@ -30,9 +30,9 @@ _READ_SECONDS = 3.0
 _BUSY = {
     UrlPlace.WAITING: "it is waiting for its visit",
     UrlPlace.LEASED: "a worker is visiting it",
-    UrlPlace.LATER: "it is tried again later",
+    UrlPlace.LATER: "its visit is due later",
     UrlPlace.FAILED: "it failed, and can be retried",
-    UrlPlace.SET_ASIDE: "a limit keeps it out",
+    UrlPlace.SET_ASIDE: "it is set aside by a limit",
 }
 
 
@@ -97,7 +97,7 @@ async def _revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], named:
         if state.place is UrlPlace.UNKNOWN:
             raise InvalidInput(f"Crawl {crawl.id!r} has not seen {target.url[:200]}: add it as a seed instead.")
         if state.place is UrlPlace.SET_ASIDE:
-            raise InvalidInput(f"A limit ({state.reason}) keeps {target.url[:200]} out: raise the limit instead.")
+            raise InvalidInput(f"{target.url[:200]} is set aside by a limit ({state.reason}): raise the limit instead.")
         states.append((target, owner, state))
     if crawl.is_complete:
         crawl = await frontier.crawls.resume(crawl.id)
@@ -136,7 +136,7 @@ def _targets(crawl: Crawl, urls: Sequence[str]) -> list[Target]:
     if CrawlSpec.of(crawl).by_address:
         raise InvalidInput(f"Crawl {crawl.id!r} queues URLs by IP address (--by-address): revisit all with --again.")
     if not 1 <= len(urls) <= MAX_URLS:
-        raise InvalidInput(f"Name 1 to {MAX_URLS} URLs.")
+        raise InvalidInput(f"Pass 1 to {MAX_URLS} URLs.")
     return list({target.url: target for target in map(seed_target, urls)}.values())
 
 
