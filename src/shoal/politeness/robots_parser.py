@@ -51,13 +51,13 @@ def parse(body: bytes, token: str) -> Rules:
     If the body is longer than `MAX_BYTES`, pass more than that, so that a line that is cut there is not taken for a
     complete line.
     """
-    parser = _Parser(token)
+    parser = _RobotsFileParser(token)
     for number, line in enumerate(_lines(body, parser), 1):
         parser.add_line(line, number)
     return Rules(parser.result())
 
 
-def _lines(body: bytes, parser: _Parser) -> list[bytes]:
+def _lines(body: bytes, parser: _RobotsFileParser) -> list[bytes]:
     """The complete lines within the limit, for any encoding and line ends."""
     text, whole = body[:MAX_BYTES], len(body) <= MAX_BYTES
     if text.startswith(_UTF16_BOMS):
@@ -95,7 +95,7 @@ class _Group:
         self.delays: list[float | None] = []
 
 
-class _Parser:
+class _RobotsFileParser:
     """Collects the groups, sitemaps and notes of a file, line by line."""
 
     def __init__(self, token: str) -> None:
