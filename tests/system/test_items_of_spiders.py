@@ -97,6 +97,14 @@ def test_only_records_go_to_standard_output(shell: Shell, shelf: str) -> None:
     assert not list((shell.folder / ".shoal/stdout").glob("*.jsonl*"))
 
 
+def test_an_output_in_a_folder_named_stdout_is_a_file_like_any_other(shell: Shell, shelf: str) -> None:
+    (shell.folder / "stdout").mkdir()
+    result = shell.crawl(f"{shelf}/", "--delay", "0", "--out", "stdout/pages.jsonl", "--name", "n")
+    assert (result.code, result.out) == (0, ""), result.err
+    assert len((shell.folder / "stdout/pages.jsonl").read_text().splitlines()) == 3
+    assert "output      jsonl:" in result.err
+
+
 def test_a_reader_that_closes_the_pipe_pauses_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(3000, [host])

@@ -150,13 +150,13 @@ class CrawlRunner:
             failed = (await frontier.crawls.count(self.name)).failed
             report(self.finished_text(started.crawl, failed), crawl=self.name)
             complete = await run.merge_rest(self.signals.received)
-            await summary.show(frontier, started.crawl, started.spec)
+            await summary.show(frontier, started.crawl, started.spec, settings=job.settings)
             return FINISHED if complete else FAILED
         try:
             with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
                 self.progress = progress
                 self.announce(started)
-                self.records = RecordCopy(started.spec.outputs)
+                self.records = RecordCopy(started.spec.outputs, job.settings)
                 end = await self.drive(frontier, run, started.spec, progress)
                 complete = await run.merge_rest(self.signals.received) if end is RunEnd.FINISHED else await run.merge()
         except StoreError:
@@ -299,8 +299,9 @@ class CrawlRunner:
         crawl = await frontier.crawls.get(self.name)
         total = self.supervisor.total()
         counts = await summary.show(
-            frontier, crawl, spec, total=total, seconds=time.monotonic() - self.started_mono, resumed=resumed
-        )
+            frontier, crawl, spec, settings=self.job.settings, total=total,
+            seconds=time.monotonic() - self.started_mono, resumed=resumed,
+        )  # fmt: skip
         if crawl.state.open:
             seeds = run.unread_seeds
             sentences = []

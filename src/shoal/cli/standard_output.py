@@ -15,25 +15,28 @@ from urllib.parse import quote
 from shoal.settings import Settings
 
 _CHUNK = 1 << 20
-_FOLDER = "stdout"
 
 
 def output_uri(settings: Settings, crawl: str) -> str:
     """Return the URI of the output that a crawl uses for standard output."""
-    folder = Path(settings.store.folder).absolute() / _FOLDER
+    folder = _folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
     return f"jsonl:{folder / quote(crawl, safe='')}.jsonl"
 
 
-def is_standard_output(uri: str) -> bool:
-    return uri.startswith("jsonl:") and Path(uri).parent.name == _FOLDER
+def is_standard_output(uri: str, settings: Settings) -> bool:
+    return uri.startswith("jsonl:") and Path(uri.removeprefix("jsonl:")).parent == _folder(settings)
+
+
+def _folder(settings: Settings) -> Path:
+    return Path(settings.store.folder).absolute() / "stdout"
 
 
 class RecordCopy:
     """Copies new records of such outputs. Records that exist at the start were printed by an earlier command."""
 
-    def __init__(self, outputs: Iterable[str]) -> None:
-        paths = [Path(uri.removeprefix("jsonl:")) for uri in outputs if is_standard_output(uri)]
+    def __init__(self, outputs: Iterable[str], settings: Settings) -> None:
+        paths = [Path(uri.removeprefix("jsonl:")) for uri in outputs if is_standard_output(uri, settings)]
         self._positions = {path: path.stat().st_size if path.exists() else 0 for path in paths}
         self.unread = False
 

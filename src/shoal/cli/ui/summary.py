@@ -14,7 +14,7 @@ from shoal.model.crawl import Counts, Crawl
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.worker_report import WorkerReport
 from shoal.operations import describe
-from shoal.settings import masked
+from shoal.settings import Settings, masked
 
 _REASONS = 5
 _FORBIDDEN = "forbidden address"
@@ -23,8 +23,8 @@ _TYPED = {"store.url": "--store", "store.folder": "--folder", "fetch.proxy": "--
 
 
 async def show(
-    frontier: Frontier, crawl: Crawl, spec: CrawlSpec, *, total: WorkerReport | None = None, seconds: float = 0.0,
-    resumed: bool = False,
+    frontier: Frontier, crawl: Crawl, spec: CrawlSpec, *, settings: Settings, total: WorkerReport | None = None,
+    seconds: float = 0.0, resumed: bool = False,
 ) -> Counts:  # fmt: skip
     """Print the summary of a crawl that has ended or is paused, and return its counts.
 
@@ -66,7 +66,7 @@ async def show(
             first, *others = [f"{name} {share:.0%}" for name, share in shares if share >= 0.01]
             lines.append(f"  bottleneck  {first} of worker time" + (f"; {', '.join(others)}" if others else ""))
     for output in spec.outputs:
-        if is_standard_output(output):
+        if is_standard_output(output, settings):
             continue
         lines.append(f"  output      {masked(output)}")
         if counts.stored and (hint := sample_command(output, crawl.id, items=bool(crawl.limits.spider))):
