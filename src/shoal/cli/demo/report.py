@@ -20,8 +20,9 @@ def report_lines(sites: Sites, results: Path) -> list[str]:
     """Return the lines of the report. Raises PromiseBroken."""
     records: list[dict[str, Any]] = [msgspec.json.decode(line) for line in results.read_bytes().splitlines()]
     pages = Counter(record["url"] for record in records if not record["error"])
-    if set(pages) != sites.stored() or max(pages.values()) > 1:
-        missing, most = len(sites.stored() - set(pages)), max(pages.values())
+    most = max(pages.values(), default=0)
+    if set(pages) != sites.stored() or most > 1:
+        missing = len(sites.stored() - set(pages))
         raise PromiseBroken(f"{missing} pages of {len(sites.stored())} are missing, and one is stored {most} times.")
     lines = ["site      pages   requests   open at once   smallest gap     delay"]
     for site in sites.ports:
