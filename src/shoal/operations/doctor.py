@@ -139,7 +139,7 @@ def _memory(facts: ServerInfo, info: bytes) -> Finding:
         "memory",
         used / capacity,
         f"{used / 1e6:,.1f} MB used of {of} {capacity / 1e6:,.0f} MB",
-        "raise it before it is full",
+        f"{'raise maxmemory' if facts.maxmemory else 'add memory'} before it is full",
     )
 
 

@@ -89,7 +89,8 @@ async def emit_action(
     crawl = await _crawl_id(frontier, action)
     facts = {"crawl": crawl, "app": action.appid, "who": who, "role": role, "source": source}
     if action.action == "stop":
-        emit(f"Crawl {crawl} was stopped by {who or source}.", event="crawl.stopped", **facts)
+        stopped = f"Crawl {crawl} was" if crawl else f"All crawls of application {action.appid} were"
+        emit(f"{stopped} stopped by {who or source}.", event="crawl.stopped", **facts)
     else:
         emit(f"Crawl {crawl} was expired by {who or source}.", event="crawl.expired", **facts)
 

@@ -273,8 +273,9 @@ def _crawl_check(crawl: Crawl) -> Check:
     if crawl.state is State.RUNNING:
         return Check("crawl", True, "", "The crawl is running.")
     if crawl.state is State.PAUSED:
-        reason = f" ({crawl.why})" if crawl.why else ""
-        return Check("crawl", False, f"shoal pause {crawl.id}", f"The crawl is paused{reason}.")
+        # A pause with a reason is Shoal's own, e.g. because an output is unavailable.
+        command, reason = ("", f" ({crawl.why})") if crawl.why else (f"shoal pause {crawl.id}", "")
+        return Check("crawl", False, command, f"The crawl is paused{reason}.")
     if limit := _LIMITS.get(crawl.why):
         return Check("limits", False, flag_of(limit), f"The crawl has reached a limit: {crawl.why}.")
     return Check("crawl", False, "", f"The crawl is {crawl.state.value}.")
