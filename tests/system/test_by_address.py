@@ -63,8 +63,7 @@ async def test_twenty_names_on_one_address_are_one_host_to_politeness(tmp_path: 
             site.at(host, "/more", page())
         stored, reasons = await _crawl(tmp_path, seeds, by_address=True)
         requests = site.requests(*hosts)
-    assert stored == 40
-    assert reasons == {"excluded:requeued under its IP address": 40}
+    assert (stored, reasons) == (40, {"excluded:requeued under its IP address": 40})
     # robots.txt of each name, and two pages.
     assert len(requests) == 60
     assert min(_gaps(requests)) >= DELAY_SECONDS
