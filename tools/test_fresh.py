@@ -64,7 +64,7 @@ def run(length: int, python: str, target: str, loops: int) -> tuple[bool, str]:
 
     def make(*arguments: str) -> bool:
         with log.open("ab") as output:
-            command = ("make", *arguments, f"PYTHON={python}")
+            command = ("make", "--no-print-directory", *arguments, f"PYTHON={python}")
             return not subprocess.run(command, cwd=checkout, env=environment, stdout=output, stderr=output).returncode
 
     with busy_loops(loops):
