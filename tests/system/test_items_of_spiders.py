@@ -223,7 +223,7 @@ def test_selected_fields_are_the_columns_of_each_file_in_order(shell: Shell, she
     ("flags", "sentence"),
     [
         (["--fields", "title"], "fields needs a spider"),
-        (["--spider", "shelf.py:Shelf", "--fields", "title,title"], "one that is named twice"),
+        (["--spider", "shelf.py:Shelf", "--fields", "title,title"], "an empty or duplicate name"),
     ],
 )
 def test_fields_that_no_record_can_have_are_refused(
