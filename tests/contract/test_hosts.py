@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from shoal.model import Counts, Limits, Visit
+from shoal.urls.fingerprint import host_bits
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 
@@ -216,4 +219,18 @@ async def test_a_visit_may_be_queued_under_another_host_than_that_of_its_url(fle
     assert [visit.url for visit in lease.visits] == names[:2]
     assert await ann.lease() == []
     assert (await ann.add("c", [Visit(url=names[0], host="192.0.2.7")])).seen == 1
+    await fleet.check()
+
+
+async def test_a_visit_under_an_address_is_not_taken_for_the_one_under_its_name(fleet: Fleet) -> None:
+    address = "192.0.2.7"
+    # Fingerprints contain ten bits of the host: one name in 1,024 has those of the address.
+    candidates = (f"name-{number}.example" for number in itertools.count())
+    name = next(candidate for candidate in candidates if host_bits(candidate) == host_bits(address))
+    url = f"http://{name}/"
+    ann = fleet.worker()
+    await ann.crawls.create("c")
+    assert (await ann.add("c", [url])).new == 1
+    assert (await ann.add("c", [Visit(url=url, host=address)])).new == 1
+    assert (await ann.add("c", [url, Visit(url=url, host=address)])).seen == 2
     await fleet.check()

@@ -16,7 +16,7 @@ from shoal.model.validation import WIDEST
 from shoal.model.visit import Added, AddResult, Visit
 from shoal.store import Argument
 from shoal.urls.canonical import canonical
-from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of, variant_mark
+from shoal.urls.fingerprint import fingerprint, host_bits, host_mark, pass_mark, shard_of, variant_mark
 
 MOST_A_CALL = 250
 # The replies of add.lua for links that the shard has.
@@ -159,6 +159,7 @@ class Admission:
             else:
                 priority, depth, method, body = visit.priority, visit.depth, visit.method, visit.body
                 _check(visit)
+                own_host = target.host
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = visit_codec.pack(target, visit, max_bytes)
@@ -167,6 +168,8 @@ class Admission:
                 elif visit.found in _OF_A_PASS and (number := visit.notes.pass_number):
                     # Deduplicated by its URL for the crawl, and by this fingerprint once in each pass.
                     body = pass_mark(number)
+                if target.host != own_host:
+                    body = host_mark(target.host, body)
             known = hosts.get(target.host)
             if known is None:
                 bits = host_bits(target.host)

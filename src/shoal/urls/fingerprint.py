@@ -43,6 +43,14 @@ def variant_mark(variant: str, body: bytes) -> bytes:
     return b"\0variant %s\n%s" % (variant.encode(), body)
 
 
+def host_mark(host: str, body: bytes) -> bytes:
+    """A marker in place of the body, for a visit in the queue of a host that is not the URL's own.
+
+    One host in 1,024 has the same ten bits: without the marker, the visit would count as the one of the URL's own host.
+    """
+    return b"\0host %s\n%s" % (host.encode(), body)
+
+
 def bits_of(value: int) -> int:
     """The host's bits of a fingerprint."""
     return (value + _WRAP if value < 0 else value) >> 54
