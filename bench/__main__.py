@@ -88,10 +88,9 @@ def main() -> None:
         help="compare with another checkout of Shoal (crawl, speed, store, instructions)",
     )
     options = parser.parse_args()
-    if unknown := set(options.names) - set(before.MEASUREMENTS if options.before else MEASUREMENTS):
-        parser.error(f"there is no measurement {', '.join(sorted(unknown))}; choose from {', '.join(MEASUREMENTS)}")
-    if options.before and (unknown := set(options.names) - set(before.MEASUREMENTS)):
-        parser.error(f"--before measures {', '.join(before.MEASUREMENTS)}, not {', '.join(sorted(unknown))}")
+    known = before.MEASUREMENTS if options.before else MEASUREMENTS
+    if unknown := set(options.names) - set(known):
+        parser.error(f"there is no measurement {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     if options.repeats < 0:
         parser.error("repeats must be at least 1")
     Server.program = options.server
