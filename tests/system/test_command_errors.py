@@ -69,6 +69,7 @@ URL = "http://127.0.0.1:9/"
         (["crawl", "--seeds", "missing.txt"], "Cannot read the seeds in missing.txt"),
         (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to resume"),
         (["crwal", URL], "No such command 'crwal'; did you mean `shoal crawl`?"),
+        (["status", "c"], "No such command 'status'; did you mean `shoal show`?"),
         (["fly"], "No such command 'fly'"),
         (["completion"], "Name the shell: `shoal completion bash`"),
         (["hosts", "h", "--block", "--unblock"], "contradict each other"),
@@ -251,9 +252,11 @@ def test_a_misspelt_flag_with_several_candidates_is_reported_in_one_sentence(she
     assert "No such option --xyzzy. See `shoal crawl --help`." in shell.call("crawl", "--xyzzy").err
 
 
-def test_every_flag_that_is_suggested_exists() -> None:
+def test_every_flag_and_command_that_is_suggested_exists() -> None:
     known = {flag for name in COMMANDS for param in command_of(name).params for flag in param.opts}
     assert set(synonyms._MEANT) <= known
+    assert set(synonyms._MEANT_COMMANDS) <= set(COMMANDS)
+    assert not set(synonyms._COMMANDS) & set(COMMANDS)
 
 
 def command_of(name: str) -> click.Command:

@@ -78,8 +78,11 @@ class Program(click.Group):
         if args[0] not in COMMANDS:
             import difflib
 
-            if near := difflib.get_close_matches(args[0], COMMANDS, 1):
-                ctx.fail(f"No such command {args[0]!r}; did you mean `shoal {near[0]}`?")
+            from shoal.cli.synonyms import command_for
+
+            near = command_for(args[0]) or next(iter(difflib.get_close_matches(args[0], COMMANDS, 1)), "")
+            if near:
+                ctx.fail(f"No such command {args[0]!r}; did you mean `shoal {near}`?")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

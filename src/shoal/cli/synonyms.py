@@ -1,4 +1,4 @@
-"""Flags of other crawlers, and the flag of Shoal with the same effect. Only for error messages."""
+"""Flags and commands of other programs, and those of Shoal with the same effect. Only for error messages."""
 
 from __future__ import annotations
 
@@ -37,9 +37,26 @@ _MEANT = {
     "--json": ("--format",),
 }
 _FLAGS = {typed: flag for flag, synonyms in _MEANT.items() for typed in synonyms}
+_MEANT_COMMANDS = {
+    "crawl": ("run", "runspider", "start"),
+    "crawls": ("list", "ls", "jobs", "ps"),
+    "delete": ("rm", "remove", "purge"),
+    "failed": ("errors", "failures", "retry"),
+    "fetch": ("get", "scrape", "view"),
+    "new": ("genspider", "startproject", "init", "create"),
+    "serve": ("server", "api", "dashboard"),
+    "show": ("status", "info", "stats"),
+    "stop": ("cancel", "kill", "abort"),
+}
+_COMMANDS = {typed: command for command, synonyms in _MEANT_COMMANDS.items() for typed in synonyms}
 
 
 def flag_for(typed: str, flags: Collection[str]) -> str:
     """Return the flag of a command with the effect of another program's flag; '' if there is none."""
     meant = _FLAGS.get(typed.partition("=")[0], "")
     return meant if meant in flags else ""
+
+
+def command_for(typed: str) -> str:
+    """Return the command with the effect of another program's command; '' if there is none."""
+    return _COMMANDS.get(typed, "")
