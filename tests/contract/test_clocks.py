@@ -34,6 +34,11 @@ async def _now(frontier: Frontier) -> int:
     return int((await frontier.shards.call("clock", 0, ()))[1])
 
 
+async def _assert_no_jump(frontier: Frontier, before: int) -> None:
+    # A reading is as exact as its reply was quick, so a correction may be some milliseconds off in either direction.
+    assert -1_000 < await _now(frontier) - before < 60_000
+
+
 async def _pair(fleet: Fleet) -> tuple[Frontier, Frontier]:
     """Two workers that have read the clock."""
     ann = await fleet.join("ann", lease_seconds=0.3)
@@ -56,7 +61,7 @@ async def test_a_restart_with_another_clock_is_corrected_in_one_epoch(fleet: Fle
     for _ in range(3):
         await bob.lease(shards=SHARD)
         await ann.lease(shards=SHARD)
-    assert 0 <= await _now(ann) - before < 60_000
+    await _assert_no_jump(ann, before)
     meta = await _meta(fleet)
     assert meta[b"epoch"] == b"2"
     assert int(meta[b"hold"]) > before
@@ -77,8 +82,7 @@ async def test_a_worker_that_read_the_clock_before_corrects_a_step_a_new_worker_
     await bob.hosts.postpone(fleet.hosts(1)[0], 60)
     for worker in (new, ann, bob, new):
         await worker.lease(shards=SHARD)
-    # A reading is as exact as its reply was quick.
-    assert -1_000 < await _now(ann) - before < 60_000
+    await _assert_no_jump(ann, before)
     meta = await _meta(fleet)
     assert b"doubt" not in meta
     assert int(meta[b"epoch"]) <= 3
@@ -106,7 +110,7 @@ async def test_time_does_not_go_back_even_if_no_worker_has_read_the_clock(fleet:
     await _set(fleet, "offset", -5 * 365 * 86_400_000)
     new = await fleet.join("new", lease_seconds=0.3)
     await new.lease(shards=SHARD)
-    assert -1000 < await _now(new) - before < 60_000
+    await _assert_no_jump(new, before)
 
 
 @pytest.mark.parametrize("shards", [4, 3])
