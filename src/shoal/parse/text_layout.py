@@ -60,6 +60,8 @@ _CELL, _ROW = "\f\t \t\f", "\f \t \f"
 _CELL_MARK, _ROW_MARK = _CELL.encode(), _ROW.encode()
 # Line separators that do not end a line in HTML, and the no-break space, the most frequent space beside the plain one.
 _SPACES = "\n\xa0\x85\u2028\u2029"
+# Two spaces before the star: only a literal start of two characters makes the search fast.
+_SPACE_RUN = re.compile("   *")
 # The text of a tree never contains NUL: the parser drops or replaces it.
 _PLACEHOLDER = re.compile(r"\0(\d+)\0")
 _LINE_ENDS = re.compile(r"\n*\f[\f\n]*")
@@ -117,7 +119,12 @@ def lines(text: str, preformatted: list[str]) -> str:
     for character in _SPACES:
         text = text.replace(character, " ")
     # Both marks contain a tab, which is the fastest to search.
-    if "\t" not in text or (_ROW not in text and _CELL not in text):
+    table = "\t" in text and (_ROW in text or _CELL in text)
+    if not table:
+        text = text.replace("\t", " ")
+    # Takes a third of the time of splitting the text into words.
+    text = _SPACE_RUN.sub(" ", text)
+    if not table:
         return _filled(_blocks(text), preformatted)
     # The parser drops white space before the body, and with it the mark of a row at the start of the page.
     first, *rows = text.split(_ROW)
@@ -143,18 +150,9 @@ def _filled(text: str, preformatted: list[str]) -> str:
 
 def _blocks(text: str) -> str:
     text = text.strip()
+    if "\t" in text:
+        return "\n".join([line for block in text.split("\f") if (line := " ".join(block.split()))])
+    # Most cells of tables are one block.
     if "\f" not in text:
-        return _line(text)
-    # Like `_line`, without a call for each of about 200 blocks.
-    return "\n".join(
-        [
-            " ".join(block.split()) if "  " in block or "\t" in block else block.rstrip()
-            for block in map(str.lstrip, text.split("\f"))
-            if block
-        ]
-    )
-
-
-def _line(text: str) -> str:
-    # Searching is faster than splitting into words, and most texts need no change.
-    return " ".join(text.split()) if "  " in text or "\t" in text else text.rstrip()
+        return text
+    return "\n".join([line for line in map(str.strip, text.split("\f")) if line])
