@@ -18,7 +18,7 @@ from shoal.errors import ShoalError
 from shoal.fetch import cookies
 from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.response_cache import ResponseCache
-from shoal.fetch.transfer import Transfer
+from shoal.fetch.transfer import Transfer, framed_twice
 from shoal.frontier import visit_codec
 from shoal.listen.bridge import _parse
 from shoal.listen.source import MAX_LETTER_BYTES, ReceivedMessage, dead_letter
@@ -162,8 +162,9 @@ def _headers(data: bytes) -> None:
     for line in data.splitlines(keepends=True):
         if transfer._take_head(line) is not None:
             break
-    transfer.framed_twice()
-    for name, value in transfer.read_head():
+    headers = transfer.read_head()
+    framed_twice(headers)
+    for name, value in headers:
         assert name == name.lower().strip()
         # libcurl refuses a bare CR itself.
         assert "\n" not in name + value

@@ -27,7 +27,7 @@ from shoal.fetch.dns import Origin, OriginCache, Resolver, forbidden
 from shoal.fetch.open_files import EXHAUSTED, NoSocket, Shortage, connection_limit
 from shoal.fetch.response_cache import ResponseCache
 from shoal.fetch.tls import authorities
-from shoal.fetch.transfer import CONNECT_SECONDS, TROUBLES, Transfer
+from shoal.fetch.transfer import CONNECT_SECONDS, TROUBLES, Transfer, framed_twice
 from shoal.model.response import Response, Timings
 from shoal.model.validation import HEADER_NAME as FIELD
 from shoal.model.validation import REFUSED_HEADERS
@@ -196,12 +196,13 @@ class Fetcher:
                 )
             if transfer.opened >= 0:
                 origin.socket = transfer.opened
-            if transfer.framed_twice():
+            received = transfer.read_head()
+            if framed_twice(received):
                 # libcurl does not report which connection it was, so no connection of this origin is reused.
                 origin.reusable = False
             whole = True
             status = transfer.curl.getinfo(pycurl.RESPONSE_CODE)
-            return _page(request.url, transfer, started_at, looked_up, status, transfer.read_head())
+            return _page(request.url, transfer, started_at, looked_up, status, received)
         finally:
             if self._bucket is not None:
                 self._bucket.spend(_received(transfer.curl))

@@ -32,6 +32,7 @@ TROUBLES = {
     "stacked codings": Fault.MALFORMED,
     "lost connection": Fault.RESET,
 }
+_FRAMING = ("content-length", "transfer-encoding")
 _VERSIONS = {1: "1.0", 2: "1.1", 3: "2", 30: "3"}
 
 
@@ -40,6 +41,14 @@ def _name(raw: str) -> str:
     """A header's name in lower case, '' if it is invalid. Cached, because servers use few different names."""
     name = raw.rstrip(" \t").lower()
     return name if FIELD.fullmatch(name) else ""
+
+
+def framed_twice(headers: tuple[tuple[str, str], ...]) -> bool:
+    """Whether a head states the end of the body more than once (RFC 9112 6.3).
+
+    The next bytes on such a connection may be a part of this response.
+    """
+    return sum(name in _FRAMING for name, _ in headers) > 1
 
 
 class _SocketForCurl:
@@ -284,16 +293,6 @@ class Transfer:
             if colon and (name := _name(raw)):
                 headers.append((name, value.strip(" \t\r")))
         return tuple(headers)
-
-    def framed_twice(self) -> bool:
-        """Whether the head states the end of the body more than once (RFC 9112 6.3).
-
-        The next bytes on such a connection may be a part of this response.
-        """
-        head = bytes(self.head).lower()
-        if head.count(b"\ncontent-length") + head.count(b"\ntransfer-encoding") < 2:
-            return False
-        return sum(name in ("content-length", "transfer-encoding") for name, _ in self.read_head()) > 1
 
     def http_version(self) -> str:
         return _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
