@@ -85,7 +85,7 @@ def main() -> None:
         "--before",
         type=Path,
         metavar="CHECKOUT",
-        help="compare with another checkout of Shoal (crawl, speed, store, instructions)",
+        help=f"compare with another checkout of Shoal ({', '.join(before.MEASUREMENTS)})",
     )
     options = parser.parse_args()
     known = before.MEASUREMENTS if options.before else MEASUREMENTS

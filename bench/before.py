@@ -56,6 +56,25 @@ def crawl(before: Path, size: Size) -> list[Figure]:
     ]
 
 
+def parse(before: Path, size: Size) -> list[Figure]:
+    """CPU of parsing, by kind of page."""
+    unpack(MIX)
+    figures = []
+    for tree in MIX:
+        rows: dict[Path, list[float]] = {ROOT: [], before: []}
+        for _ in range(size.repeats):
+            for checkout, values in rows.items():
+                values.append(_parse_us(checkout, tree.path, size.of(500)))
+        figures.append(_ratio(f"pages of {tree.package}: CPU of parsing", rows[ROOT], rows[before], "us"))
+    return figures
+
+
+def _parse_us(tree: Path, folder: Path, pages: int) -> float:
+    command = [sys.executable, str(Path(__file__).parent / "parse_pages.py"), str(folder), str(pages)]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    return float(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+
+
 def speed(before: Path, size: Size) -> list[Figure]:
     """CPU of the frontier's operations, each tree measured by its own `bench speed`."""
     rows: dict[Path, list[float]] = {ROOT: [], before: []}
@@ -234,6 +253,7 @@ def _ratio(name: str, now: list[float], then: list[float], unit: str, *, at_most
 
 MEASUREMENTS: dict[str, Callable[[Path, Size], list[Figure]]] = {
     "crawl": crawl,
+    "parse": parse,
     "speed": speed,
     "store": store,
     "instructions": instructions,
