@@ -19,6 +19,11 @@ UNRULY = (
     "import shoal.politeness.robots_parser as r, shoal.cli.demo.site as d; d._ROBOTS['news'] = ''; "
     "from shoal.cli import start; start()"
 )
+# A web server that is interrupted before it writes to its log, as on a busy machine.
+INTERRUPTED_SERVER = (
+    "import time, shoal.cli.demo.site as d; add = d.Sites.add_to_log; "
+    "d.Sites.add_to_log = lambda *request: (time.sleep(0.05), add(*request)); from shoal.cli import start; start()"
+)
 
 
 @pytest.fixture
@@ -45,6 +50,12 @@ def test_the_demo_reports_its_guarantees(shell: Shell) -> None:
         assert max(map(len, result.out.splitlines())) <= 100
     assert sorted(path.name for path in (shell.folder / "shoal-demo").iterdir()) == ["pages.db", "pages.jsonl"]
     assert len(shell.rows("shoal-demo/pages.db")) == 38
+
+
+@pytest.mark.full
+def test_a_demo_on_a_busy_machine_sees_no_request_too_early(shell: Shell) -> None:
+    result = shell.start("demo", program=("-c", INTERRUPTED_SERVER)).end()
+    assert result.code == 0, result.err
 
 
 @pytest.mark.full
