@@ -159,7 +159,7 @@ def _handler(sites: Sites, site: str) -> type[BaseHTTPRequestHandler]:
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(data)))
-            # Logged before anything is sent: the crawler cannot have finished earlier, also if the body is empty.
+            # Logged before anything is sent: the crawler cannot have finished earlier, even if the body is empty.
             sites.add_to_log(site, self.path, status, start)
             self.end_headers()
             self.wfile.write(data)
